@@ -1,0 +1,30 @@
+"""Differentially private image generators: train, state the guarantee, export, sample."""
+
+import importlib
+
+__version__ = "0.1.0"
+
+# Loaded on first use: TensorFlow takes seconds to import.
+_LAZY = {
+    "DataLens": "datalens_tf.synthesizers.datalens",
+    "DataLensConfig": "datalens_tf.config",
+    "PerformanceOptions": "datalens_tf.config",
+    "PRESETS": "datalens_tf.config",
+    "DataLensError": "datalens_tf.errors",
+    "Synthesizer": "datalens_tf.synthesizers.base",
+    "TopAgg": "datalens_tf.mechanisms.topagg",
+    "TopAggLayer": "datalens_tf.mechanisms.topagg_layer",
+    "load_dataset": "datalens_tf.data.datasets",
+    "load_generator": "datalens_tf.serving.export",
+}
+__all__ = sorted([*_LAZY, "__version__"])
+
+
+def __getattr__(name: str):
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__():
+    return __all__

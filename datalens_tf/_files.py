@@ -1,0 +1,87 @@
+"""Durable writing: files appear whole or not at all, and what the operating system refuses becomes one clear line."""
+
+import contextlib
+import io
+import os
+import pathlib
+import shutil
+import uuid
+from typing import Iterator
+
+import numpy as np
+
+from datalens_tf.errors import DataLensError
+
+PathLike = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def clear_os_errors(path: PathLike) -> Iterator[None]:
+    """Turns an OSError raised inside (disk full, read-only, no permission) into a DataLensError naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataLensError(f"Cannot write {os.fspath(path)}: {reason}. Free space or choose another place.") from error
+
+
+def atomic_write(path: PathLike, data: bytes | str) -> None:
+    """Writes a file that appears whole or not at all, and survives a crash once this returns.
+
+    Args:
+      path: the file; an existing one is replaced. Its folder must exist.
+      data: bytes, or text to be stored as UTF-8.
+
+    Raises:
+      DataLensError: the operating system refused; whatever was at `path` before is still there.
+    """
+    path = pathlib.Path(path)
+    aside = temporary_sibling(path)
+    with clear_os_errors(path):
+        try:
+            with open(aside, "xb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                aside.unlink()
+            raise
+    fsync_directory(path.parent)
+
+
+def fsync_directory(path: PathLike) -> None:
+    """Makes renames and new files in a folder durable; raises DataLensError if the operating system refuses."""
+    with clear_os_errors(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def temporary_sibling(path: PathLike) -> pathlib.Path:
+    """A new hidden name in the folder of `path`, hence on its file system, where a rename is atomic."""
+    return pathlib.Path(path).with_name(f".{uuid.uuid4().hex}.tmp")
+
+
+def copy_folder(source: PathLike, target: PathLike) -> None:
+    """Copies a folder to a new place, where it appears whole or not at all; raises DataLensError if refused."""
+    target = pathlib.Path(target)
+    aside = temporary_sibling(target)
+    with clear_os_errors(target):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, aside)
+            os.rename(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    fsync_directory(target.parent)
+
+
+def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """Named arrays as a compressed npz file."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()

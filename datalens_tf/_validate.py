@@ -1,0 +1,46 @@
+"""Checks of named arguments. Messages read `Expected name=value condition.`, so that tests and users can rely on them."""
+
+import math
+import numbers
+from typing import Any, Collection
+
+from datalens_tf.errors import InvalidArgumentError
+
+
+def require(condition: bool, name: str, value: Any, what: str) -> None:
+    """Raises InvalidArgumentError `Expected name=value what.` unless the condition holds."""
+    if not condition:
+        raise InvalidArgumentError(f"Expected {name}={value!r} {what}.")
+
+
+def real(name: str, value: Any) -> None:
+    """A finite real number (bool excluded)."""
+    ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    require(ok, name, value, "to be a finite number")
+
+
+def positive(name: str, value: Any) -> None:
+    """A finite number > 0."""
+    real(name, value)
+    require(value > 0, name, value, "> 0")
+
+
+def between(name: str, value: Any, low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> None:
+    """A finite number in the interval from low to high, either end included unless open."""
+    real(name, value)
+    ok = (low < value if open_low else low <= value) and (value < high if open_high else value <= high)
+    interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
+    require(ok, name, value, f"in {interval}")
+
+
+def integer(name: str, value: Any, *, at_least: int | None = None) -> None:
+    """An integer (bool excluded), not below `at_least`."""
+    ok = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    require(ok, name, value, "to be an integer")
+    if at_least is not None:
+        require(value >= at_least, name, value, f">= {at_least}")
+
+
+def one_of(name: str, value: Any, choices: Collection[Any]) -> None:
+    """One of the named choices."""
+    require(value in choices, name, value, f"to be one of {', '.join(map(str, choices))}")

@@ -1,0 +1,217 @@
+"""Settings of a run: what decides privacy and quality, what cannot, and the papers' presets."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from typing import Any, Mapping
+
+from datalens_tf import _validate
+from datalens_tf.errors import InvalidArgumentError
+
+ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
+PRECISIONS = ("float32", "mixed_bfloat16")
+LATENT_DISTRIBUTIONS = ("uniform", "normal")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataLensConfig:
+    """Everything that decides the privacy and the quality of a DataLens run (SPEC names; paper symbols in brackets).
+
+    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
+
+    Attributes:
+      dataset: name of the data (`mnist`, `npz:FILE`, ...; `arrays` when images were passed to `fit`).
+      image_shape: (H, W, C) with H and W divisible by 4; None until the data is known.
+      num_classes: number of classes Y, public; None until the data is known.
+      num_teachers: teacher discriminators [N], one per disjoint partition.
+      batch_size: synthetic images aggregated per generator step [m].
+      top_k: coordinates each teacher votes on, per image [k].
+      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
+      noise_stddev: standard deviation of the noise on the vote sum [sigma], in votes.
+      vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1].
+      step_size: how far an image is moved along the released direction [gamma], in pixel units.
+      latent_dim: dimension of the latents.
+      latent_distribution: `uniform` (U(-1, 1), the authors' code) or `normal` (N(0, 1), the paper).
+      teacher_batch_size: records in a teacher's batch; smaller partitions are used whole.
+      warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
+      teacher_steps: optimizer steps of every teacher per generator step.
+      precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
+      learning_rate, beta_1, beta_2: the teachers' Adam. beta_2 <= 0.99, so that bfloat16 second moments still decay.
+      student_learning_rate, student_beta_1, student_beta_2: the student's Adam.
+      ema_decay: decay of the exponential moving average of the student's weights that is released; 0 releases the
+        last weights. Post-processing, free in privacy.
+      epsilon, delta: the privacy budget. Training stops before it would be exceeded.
+      accountant: which accountant the budget is measured with.
+      num_steps: generator steps [T] at most; None trains until the budget is spent.
+      partition_seed: public seed of the assignment of records to partitions.
+      seed: seed of weights, latents, labels, batches and stochastic quantisation. Never of the privacy noise.
+      insecure_noise_seed: tests only: makes the privacy noise predictable and the run NOT PRIVATE.
+    """
+
+    method: str = "datalens"
+    dataset: str = "arrays"
+    image_shape: tuple[int, int, int] | None = None
+    num_classes: int | None = None
+    num_teachers: int = 4000
+    batch_size: int = 15
+    top_k: int = 200
+    clip: float | None = 1e-5
+    noise_stddev: float = 5000.0
+    vote_threshold: float = 0.7
+    step_size: float = 1e-3
+    latent_dim: int = 50
+    latent_distribution: str = "uniform"
+    teacher_batch_size: int = 15
+    warmup_teacher_steps: int = 10
+    teacher_steps: int = 2
+    discriminator_filters: int = 32
+    discriminator_units: int = 256
+    generator_filters: int = 128
+    generator_units: int = 1024
+    precision: str = "float32"
+    learning_rate: float = 1e-3
+    beta_1: float = 0.5
+    beta_2: float = 0.99
+    student_learning_rate: float = 1e-3
+    student_beta_1: float = 0.5
+    student_beta_2: float = 0.999
+    ema_decay: float = 0.0
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    accountant: str = "gdp"
+    num_steps: int | None = None
+    partition_seed: int = 0
+    seed: int = 0
+    insecure_noise_seed: int | None = None
+
+    def __post_init__(self):
+        v = _validate
+        v.one_of("method", self.method, ("datalens",))
+        if self.image_shape is not None:
+            object.__setattr__(self, "image_shape", tuple(self.image_shape))
+            v.require(
+                len(self.image_shape) == 3
+                and all(isinstance(n, int) and n > 0 for n in self.image_shape)
+                and self.image_shape[0] % 4 == self.image_shape[1] % 4 == 0,
+                "image_shape", self.image_shape, "to be (H, W, C) with H and W divisible by 4")
+            height, width, channels = self.image_shape
+            v.require(self.top_k <= height * width * channels, "top_k", self.top_k,
+                      f"<= {height * width * channels}, the numbers in one image of shape {self.image_shape}")
+        if self.num_classes is not None:
+            v.integer("num_classes", self.num_classes, at_least=2)
+        for name in ("num_teachers", "batch_size", "top_k", "latent_dim", "teacher_batch_size", "teacher_steps",
+                     "discriminator_filters", "discriminator_units", "generator_filters", "generator_units"):
+            v.integer(name, getattr(self, name), at_least=1)
+        v.integer("warmup_teacher_steps", self.warmup_teacher_steps, at_least=0)
+        for name in ("noise_stddev", "step_size", "learning_rate", "student_learning_rate", "epsilon"):
+            v.positive(name, getattr(self, name))
+        if self.clip is not None:
+            v.positive("clip", self.clip)
+        v.between("vote_threshold", self.vote_threshold, 0, 1)
+        for name in ("beta_1", "student_beta_1", "student_beta_2", "ema_decay"):
+            v.between(name, getattr(self, name), 0, 1, open_high=True)
+        v.between("beta_2", self.beta_2, 0, 0.99)
+        v.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
+        v.one_of("latent_distribution", self.latent_distribution, LATENT_DISTRIBUTIONS)
+        v.one_of("precision", self.precision, PRECISIONS)
+        v.one_of("accountant", self.accountant, ACCOUNTANTS)
+        if self.num_steps is not None:
+            v.integer("num_steps", self.num_steps, at_least=1)
+        for name in ("partition_seed", "seed"):
+            v.integer(name, getattr(self, name), at_least=0)
+        if self.insecure_noise_seed is not None:
+            v.integer("insecure_noise_seed", self.insecure_noise_seed, at_least=0)
+
+    def replace(self, **changes: Any) -> "DataLensConfig":
+        """A copy with some fields changed, validated again."""
+        unknown = set(changes) - {field.name for field in dataclasses.fields(self)}
+        if unknown:
+            raise InvalidArgumentError(f"Expected settings of DataLensConfig, got {', '.join(sorted(unknown))}.")
+        return dataclasses.replace(self, **changes)
+
+    def digest(self) -> str:
+        """A fingerprint of all settings: runs are resumed and ledgers continued only under the same one."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """JSON text with one key per field."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "DataLensConfig":
+        """Inverse of `to_json`; raises InvalidArgumentError on malformed text or unknown fields."""
+        try:
+            fields = json.loads(text)
+        except ValueError as error:
+            raise InvalidArgumentError(f"Expected a JSON configuration: {error}.") from error
+        if not isinstance(fields, Mapping):
+            raise InvalidArgumentError("Expected a JSON configuration to be an object of settings.")
+        try:
+            return cls().replace(**fields)
+        except TypeError as error:
+            raise InvalidArgumentError(f"Expected every setting to have its own type: {error}.") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerformanceOptions:
+    """What changes speed and memory only, never the guarantee.
+
+    Attributes:
+      chunk_size: teachers computed at once; None chooses by the size of a teacher.
+      num_threads: CPU threads; None leaves TensorFlow's choice.
+      checkpoint_minutes: minutes between teacher checkpoints; later steps are re-computed on resume.
+    """
+
+    chunk_size: int | None = None
+    num_threads: int | None = None
+    checkpoint_minutes: float = 15.0
+
+    def __post_init__(self):
+        for name in ("chunk_size", "num_threads"):
+            if getattr(self, name) is not None:
+                _validate.integer(name, getattr(self, name), at_least=1)
+        _validate.real("checkpoint_minutes", self.checkpoint_minutes)
+        _validate.require(self.checkpoint_minutes >= 0, "checkpoint_minutes", self.checkpoint_minutes, ">= 0")
+
+
+def _presets() -> dict[tuple[str, float], DataLensConfig]:
+    """SPEC section 7: the authors' commands, where they disagree with the paper's text."""
+    columns = ("num_teachers", "batch_size", "top_k", "noise_stddev", "vote_threshold", "clip", "latent_dim",
+               "warmup_teacher_steps")
+    table = {
+        ("mnist", 1.0): (4000, 15, 200, 5000.0, 0.7, 1e-5, 50, 10),
+        ("fashion_mnist", 1.0): (4000, 15, 200, 5000.0, 0.9, 1e-5, 50, 10),
+        ("celeba_gender", 1.0): (6000, 27, 700, 9000.0, 0.85, 1e-5, 100, 30),
+        ("celeba_hair", 1.0): (8000, 15, 700, 9000.0, 0.9, 1e-5, 100, 30),
+        ("places365", 1.0): (6000, 20, 700, 9000.0, 0.85, 1e-5, 100, 30),
+        ("mnist", 10.0): (4000, 15, 300, 800.0, 0.2, 1e-5, 50, 10),
+        ("fashion_mnist", 10.0): (4000, 15, 350, 1000.0, 0.27, 1e-5, 64, 10),
+        ("celeba_gender", 10.0): (6000, 27, 500, 700.0, 0.12, None, 100, 30),
+        ("celeba_hair", 10.0): (4000, 30, 500, 700.0, 0.25, None, 100, 30),
+        ("places365", 10.0): (6000, 20, 700, 700.0, 0.12, None, 100, 30),
+    }
+    return {
+        (dataset, epsilon): DataLensConfig(
+            dataset=dataset, epsilon=epsilon, teacher_batch_size=row[1], **dict(zip(columns, row)))
+        for (dataset, epsilon), row in table.items()
+    }
+
+
+PRESETS = _presets()
+
+
+def preset(name: str, epsilon: float = 1.0) -> DataLensConfig:
+    """The papers' settings for a data set, with this budget.
+
+    The papers publish settings for epsilon 1 and 10; another budget takes those of the nearer one (in ratio), and the
+    accountant decides how many steps it pays for.
+
+    Raises:
+      InvalidArgumentError: no such preset, or epsilon <= 0.
+    """
+    _validate.one_of("preset", name, sorted({dataset for dataset, _ in PRESETS}))
+    _validate.positive("epsilon", epsilon)
+    published = min((budget for dataset, budget in PRESETS if dataset == name),
+                    key=lambda budget: abs(math.log(epsilon / budget)))
+    return PRESETS[name, published].replace(epsilon=float(epsilon))

@@ -1,0 +1,6 @@
+"""Labelled images and their assignment to teachers."""
+
+from datalens_tf.data.datasets import KNOWN_DATASETS, Dataset, as_dataset, load_dataset, to_unit
+from datalens_tf.data.partition import partition_indices
+
+__all__ = ["KNOWN_DATASETS", "Dataset", "as_dataset", "load_dataset", "partition_indices", "to_unit"]

@@ -1,0 +1,364 @@
+"""Labelled images from the sources that the command line names, checked and in a fixed order of records.
+
+The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import pathlib
+import urllib.parse
+import zipfile
+import zlib
+from typing import Iterator, Sequence
+
+import numpy as np
+from absl import logging as absl_logging
+
+from datalens_tf import _validate
+from datalens_tf.errors import DataError
+
+SPLITS = ("train", "test")
+KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "tfds:NAME", "tfds:FOLDER", "npz:FILE", "folder:DIR")
+
+_PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
+_PICTURE_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # others (alpha, CMYK, 16 bit) would lose something
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """Labelled images.
+
+    Attributes:
+      images: uint8 [n, H, W, C], or float32 in [0, 1] where the source holds floats. H and W are divisible by 4.
+      labels: int64 [n] in [0, num_classes).
+      num_classes: number of classes Y. Treated as public: give it where the labels must not be asked.
+      name: what the data was loaded as.
+      class_names: one text per class.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    num_classes: int
+    name: str
+    class_names: tuple[str, ...]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(H, W, C)."""
+        return self.images.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def to_unit(images: np.ndarray) -> np.ndarray:
+    """Images as float32 in [0, 1], by a scaling that depends on no data (SPEC section 3, rule 7).
+
+    Args:
+      images: uint8 in [0, 255], divided by 255; or float in [0, 1], kept.
+    """
+    images = np.asarray(images)
+    if images.dtype == np.uint8:
+        return images.astype(np.float32) / np.float32(255)
+    return images.astype(np.float32, copy=False)
+
+
+def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None = None, *, name: str = "arrays",
+               class_names: Sequence[str] | None = None) -> Dataset:
+    """Checks arrays and makes a Dataset of them; the order of records is kept.
+
+    Args:
+      images: uint8, or float in [0, 1]; [n, H, W, C] or [n, H, W]. H and W divisible by 4.
+      labels: integers in [0, num_classes), [n].
+      num_classes: number of classes; None takes the largest label + 1.
+      name: named in errors and in the result.
+      class_names: one text per class; None numbers them.
+
+    Raises:
+      DataError: one line that says what is wrong.
+    """
+    images = _checked_images(images, name)
+    labels = _checked_labels(labels, len(images), num_classes, name)
+    num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
+    class_names = map(str, range(num_classes)) if class_names is None else class_names
+    return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names))
+
+
+def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train") -> Dataset:
+    """Loads a data set by the name that the command line uses.
+
+    | name | source | order of records |
+    |---|---|---|
+    | `digits` | scikit-learn's 1,797 real 8x8 digits; every fifth is a test record | as embedded |
+    | `mnist`, `fashion_mnist`, `cifar10` | TensorFlow Datasets | as stored |
+    | `tfds:NAME` | any TensorFlow Datasets data set with an image and a class label | as stored |
+    | `tfds:FOLDER` | a folder prepared by TensorFlow Datasets, with its `dataset_info.json` | as stored |
+    | `npz:FILE` | arrays `x`, `y`, and `x_test`, `y_test` for the test split | as stored |
+    | `folder:DIR` | PNG or JPEG pictures, one sub-folder per class, under DIR or DIR/train and DIR/test | see below |
+
+    In `folder:DIR` the file name identifies the record. Names must differ between classes, and records are ordered by
+    a keyed hash of the name alone, so that a picture that changes its class moves no other record.
+
+    Args:
+      name: one of the above.
+      data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default. Data
+        that is not there is downloaded into it where that is possible.
+      split: `train` or `test`.
+
+    Raises:
+      DataError: an unknown name, or data that is missing, unreadable or not what it must be.
+      InvalidArgumentError: an unknown split.
+    """
+    _validate.one_of("split", split, SPLITS)
+    kind, _, place = name.partition(":")
+    if name == "digits":
+        return _load_digits(split)
+    if name in ("mnist", "fashion_mnist", "cifar10"):
+        return _load_tfds(name, name, data_dir, split)
+    if kind == "tfds" and place:
+        return _load_tfds(name, place, data_dir, split)
+    if kind == "npz" and place:
+        return _load_npz(name, pathlib.Path(place).expanduser(), split)
+    if kind == "folder" and place:
+        return _load_folder(name, pathlib.Path(place).expanduser(), split)
+    raise DataError(f"Unknown data set {name!r}. Known: {', '.join(KNOWN_DATASETS)}.")
+
+
+def _checked_images(images, name: str) -> np.ndarray:
+    """uint8 or float32 [n, H, W, C], or DataError."""
+    try:
+        images = np.asarray(images)
+    except ValueError as error:
+        raise DataError(f"{name}: expected images of one shape, got a ragged sequence.") from error
+    if images.dtype != np.uint8 and images.dtype.kind != "f":
+        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {images.dtype}.")
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    if images.ndim != 4:
+        raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {list(images.shape)}.")
+    if not images.size:
+        raise DataError(f"{name}: expected at least one record, got images of shape {list(images.shape)}.")
+    height, width = images.shape[1:3]
+    if height % 4 or width % 4:
+        raise DataError(f"{name}: expected H and W divisible by 4, got images of shape {list(images.shape)}. "
+                        "Pad or resize them.")
+    if images.dtype == np.uint8:
+        return images
+    low, high = images.min(), images.max()
+    if np.isnan(low):
+        raise DataError(f"{name}: expected finite images, got NaN.")
+    if not 0 <= low <= high <= 1:
+        raise DataError(f"{name}: expected float images in [0, 1], got values from {low:g} to {high:g}. "
+                        "Scale them, or pass uint8.")
+    return images.astype(np.float32, copy=False)
+
+
+def _checked_labels(labels, num_records: int, num_classes: int | None, name: str) -> np.ndarray:
+    """int64 [n] of at least two classes, or DataError."""
+    try:
+        labels = np.asarray(labels)
+    except ValueError as error:
+        raise DataError(f"{name}: expected one label per record, got a ragged sequence.") from error
+    if labels.shape != (num_records,):
+        raise DataError(f"{name}: expected labels of shape [{num_records}], one per image, got {list(labels.shape)}.")
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"{name}: expected integer labels, got dtype {labels.dtype}.")
+    if labels.min() < 0:
+        raise DataError(f"{name}: expected labels >= 0, got {labels.min()}.")
+    if num_classes is not None and labels.max() >= num_classes:
+        raise DataError(f"{name}: expected labels in [0, {num_classes}), got {labels.max()}.")
+    if labels.min() == labels.max():
+        raise DataError(f"{name}: expected at least two classes, got label {labels[0]} only.")
+    return labels.astype(np.int64, copy=False)
+
+
+def _load_digits(split: str) -> Dataset:
+    """scikit-learn's digits; values 0..16 scaled to 0..255."""
+    from sklearn import datasets as sklearn_datasets
+
+    digits = sklearn_datasets.load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    chosen = (np.arange(len(images)) % 5 == 4) == (split == "test")
+    return as_dataset(images[chosen], digits.target[chosen], 10, name="digits")
+
+
+def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
+    """Arrays x, y, x_test, y_test of an .npz file."""
+    images, labels = ("x", "y") if split == "train" else ("x_test", "y_test")
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{name}: expected an .npz archive with arrays x and y, got a single array.")
+        with archive:
+            arrays = {key: np.asanyarray(archive[key]) for key in (images, "y", "y_test") if key in archive.files}
+    except FileNotFoundError as error:
+        raise DataError(f"{name}: there is no file {path}.") from error
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays: {_line(error)}.") from error
+    for key in (images, labels):
+        if key not in arrays:
+            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {key}.")
+    # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.
+    both = [arrays[key] for key in ("y", "y_test") if key in arrays]
+    largest = [int(y.max()) for y in both if y.dtype.kind in "iu" and y.size]
+    return as_dataset(arrays[images], arrays[labels], 1 + max(largest) if largest else None, name=name)
+
+
+def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:
+    """Pictures in one sub-folder per class, ordered by a keyed hash of the file name."""
+    from PIL import Image
+
+    if not root.is_dir():
+        raise DataError(f"{name}: there is no folder {root}.")
+    has_splits = all((root / part).is_dir() for part in SPLITS)
+    if split == "test" and not has_splits:
+        raise DataError(f"{name}: has no test split. Put the pictures in {root / 'train'} and {root / 'test'}.")
+    classes = _subfolders(root / "train" if has_splits else root)
+    folder = root / split if has_splits else root
+    strange = set(_subfolders(folder)) - set(classes)
+    if strange:
+        raise DataError(f"{name}: class {min(strange)!r} of {folder} is missing in {root / 'train'}.")
+    files = {}
+    for label, class_name in enumerate(classes):
+        for path in _visible(folder / class_name) if (folder / class_name).is_dir() else ():
+            if path.suffix.lower() not in _PICTURE_SUFFIXES:
+                raise DataError(f"{name}: expected only PNG and JPEG pictures in the folder of a class, found {path}.")
+            if path.name in files:
+                raise DataError(f"{name}: found {path} and {files[path.name][0]}; a file's name identifies the record "
+                                "and decides its partition, so names must differ between classes. Rename one.")
+            files[path.name] = path, label
+    if not files:
+        raise DataError(f"{name}: expected one sub-folder of PNG or JPEG pictures per class, found none in {folder}.")
+    records = [files[key] for key in sorted(files, key=_keyed_hash)]
+    images = []
+    for path, _ in records:
+        try:
+            with Image.open(path, formats=("PNG", "JPEG")) as picture:
+                mode = picture.mode
+                pixels = np.asarray(picture.convert(_PICTURE_MODES.get(mode, "RGB")))
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise DataError(f"{name}: cannot read {path} as a PNG or JPEG picture: {_line(error)}.") from error
+        if mode not in _PICTURE_MODES:
+            raise DataError(f"{name}: expected 8-bit grey or RGB pictures, got mode {mode} in {path}.")
+        images.append(pixels if pixels.ndim == 3 else pixels[..., np.newaxis])
+        if images[-1].shape != images[0].shape:
+            raise DataError(f"{name}: expected pictures of one size, got {list(images[0].shape)} in {records[0][0]} "
+                            f"and {list(images[-1].shape)} in {path}.")
+    return as_dataset(np.stack(images), np.array([label for _, label in records]), len(classes), name=name,
+                      class_names=classes)
+
+
+def _load_tfds(name: str, source: str, data_dir: str | None, split: str) -> Dataset:
+    """A data set of TensorFlow Datasets, by name or by prepared folder, in stored order."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    with _only_errors_logged():
+        builder = _prepared_builder(tfds, name, source, data_dir)
+        if split not in builder.info.splits:
+            raise DataError(f"{name}: has no {split} split, only {', '.join(builder.info.splits) or 'none'}.")
+        image, label = _image_and_label(tfds, builder.info, name)
+        features = builder.info.features
+        try:
+            records = builder.as_dataset(
+                split=split, shuffle_files=False,
+                # One file after the other: the index of a record must not depend on how many are read at once.
+                read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
+                decoders=tfds.decode.PartialDecoding({image: features[image], label: features[label]}))
+            # Not TFDS' own batch_size=-1, which pads smaller images with black.
+            count = builder.info.splits[split].num_examples
+            records = records.batch(count, drop_remainder=True).get_single_element()
+        except (tf.errors.OpError, OSError, AssertionError) as error:
+            raise DataError(f"{name}: cannot be read from {builder.data_dir} as images of one size: {_line(error)}"
+                            ) from error
+    classes = features[label]
+    return as_dataset(records[image].numpy(), records[label].numpy(), classes.num_classes, name=name,
+                      class_names=classes.names)
+
+
+def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
+    """The TFDS builder of data that is on disk, downloaded first if it was not, or DataError."""
+    folder = pathlib.Path(source).expanduser()
+    if (folder / "dataset_info.json").is_file():
+        try:
+            return tfds.builder_from_directory(folder)
+        except Exception as error:  # TFDS parses JSON and protocol buffers; what it raises has no common base.
+            raise DataError(f"{name}: {folder} is not a readable TensorFlow Datasets folder: {_line(error)}") from error
+    if source.startswith(("/", ".", "~")):
+        raise DataError(f"{name}: expected a folder prepared by TensorFlow Datasets, found no dataset_info.json "
+                        f"in {folder}.")
+    root = pathlib.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or tfds.core.constants.DATA_DIR).expanduser()
+    try:
+        builder = tfds.builder(source, data_dir=root)
+    except tfds.core.registered.DatasetNotFoundError as error:
+        raise DataError(f"{name}: TensorFlow Datasets knows no data set {source!r}, and {root} holds none.") from error
+    except Exception as error:
+        raise DataError(f"{name}: cannot be loaded from {root}: {_line(error)}") from error
+    if not builder.is_prepared():
+        try:
+            _check_reachable(builder.url_infos)
+            builder.download_and_prepare()
+        except Exception as error:
+            command = f"python -c \"import tensorflow_datasets as tfds; tfds.load('{source}', data_dir='{root}')\""
+            raise DataError(
+                f"{name}: found no prepared data set {source!r} in {root}, and downloading failed ({_line(error)}). "
+                f"Name its folder with --data_dir or TFDS_DATA_DIR, or prepare it on a network: {command}") from error
+    return builder
+
+
+def _check_reachable(urls: Sequence[str]) -> None:
+    """Raises OSError at once where there is no network; TFDS itself retries for minutes."""
+    import requests
+
+    for url in sorted(urls)[:1]:
+        if url.startswith("http"):
+            try:
+                requests.head(url, timeout=10)
+            except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
+                raise OSError(f"no connection to {urllib.parse.urlsplit(url).netloc}") from error
+
+
+def _image_and_label(tfds, info, name: str) -> tuple[str, str]:
+    """Names of the image and the class label: the supervised pair, else the only ones there are."""
+    wanted = (tfds.features.Image, tfds.features.ClassLabel)
+    features = dict(info.features.items()) if isinstance(info.features, tfds.features.FeaturesDict) else {}
+    pair = info.supervised_keys
+    if pair and len(pair) == 2 and all(isinstance(features.get(k), kind) for k, kind in zip(pair, wanted)):
+        return pair
+    found = [[key for key, feature in features.items() if isinstance(feature, kind)] for kind in wanted]
+    if [len(keys) for keys in found] != [1, 1]:
+        raise DataError(f"{name}: expected one image and one class label per record, got {', '.join(features)}.")
+    return found[0][0], found[1][0]
+
+
+@contextlib.contextmanager
+def _only_errors_logged() -> Iterator[None]:
+    """Keeps TFDS' warnings about folders it looks into off the terminal."""
+    verbosity = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.ERROR)
+    try:
+        yield
+    finally:
+        absl_logging.set_verbosity(verbosity)
+
+
+def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Entries of a folder that are not hidden, sorted by name."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _subfolders(folder: pathlib.Path) -> list[str]:
+    """Sorted names of the visible sub-folders."""
+    return [path.name for path in _visible(folder) if path.is_dir()]
+
+
+def _keyed_hash(file_name: str) -> bytes:
+    """Public order of records: unlike a path it knows nothing of the class."""
+    return hashlib.blake2b(os.fsencode(file_name), key=b"datalens_tf record order", digest_size=16).digest()
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

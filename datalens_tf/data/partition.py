@@ -1,0 +1,39 @@
+"""Disjoint assignment of records to teachers."""
+
+import numpy as np
+
+from datalens_tf import _validate
+from datalens_tf.errors import DataError
+
+
+def partition_indices(num_records: int, num_teachers: int, seed: int) -> np.ndarray:
+    """Deals record indices into N disjoint shards of equal size by a public random permutation.
+
+    A record's shard depends on its index, the public seed, N and the number of records (which neighbouring data sets
+    share under replace-one adjacency), never on labels, pixels or other records. So replacing one record changes one
+    shard, which is what the sensitivity of DataLens' aggregation (Lemma 1) rests on.
+
+    Args:
+      num_records: number n of records.
+      num_teachers: number N of shards.
+      seed: public seed >= 0. Shards are the same in every process and on every platform.
+
+    Returns:
+      int64 [N, n // N]. The n % N records that the permutation puts last belong to no shard and are never read.
+
+    Raises:
+      DataError: fewer records than teachers.
+      InvalidArgumentError: an argument that is not an integer or is too small.
+    """
+    _validate.integer("num_records", num_records, at_least=0)
+    _validate.integer("num_teachers", num_teachers, at_least=1)
+    _validate.integer("seed", seed, at_least=0)
+    if num_records < num_teachers:
+        raise DataError(f"Expected at least one record per teacher, got num_records={num_records} < "
+                        f"num_teachers={num_teachers}. Use fewer teachers or more data.")
+    # RandomState rather than Generator: NumPy promises that its stream never changes, and a resumed or audited run
+    # must find the same shards.
+    stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(int(seed))))
+    shard_size = num_records // num_teachers
+    order = stream.permutation(num_records)[:num_teachers * shard_size]
+    return order.astype(np.int64).reshape(num_teachers, shard_size)

@@ -1,0 +1,1 @@
+"""How useful synthetic data is."""

@@ -1,0 +1,65 @@
+"""What every aggregation mechanism must offer."""
+
+import abc
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf.mechanisms.noise import NoiseSource
+
+
+class Mechanism(abc.ABC):
+    """From raw teacher gradients to a released array.
+
+    One object holds the bounded votes, their sensitivity, the noise and its price, so that they cannot disagree.
+    A release is `postprocess(privatize(sum of compress(gradients) over teachers))` and costs `dp_event`.
+
+    Formal guarantee: for data sets that differ in one record (replaced), hence in the gradients of one teacher, the
+    vote sums differ by at most `l2_sensitivity(m)` in l2 norm over all m images jointly, whatever the gradients are:
+    zero, huge, infinite or NaN.
+    """
+
+    @abc.abstractmethod
+    def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
+        """Turns the gradients of T teachers into bounded votes. Works in a `tf.function`.
+
+        Args:
+          gradients: float32 [T, m, d], any values, NaN and infinity included.
+          seeds: int32 [T, 2], one stateless seed per teacher, so that votes do not depend on how teachers are chunked.
+            Not secret: the bound holds for every seed.
+
+        Returns:
+          float32 [T, m, d] of integers.
+        """
+
+    @abc.abstractmethod
+    def l2_sensitivity(self, num_images: int) -> float:
+        """Largest l2 change of the vote sum of `num_images` images jointly when one record is replaced, in votes."""
+
+    @abc.abstractmethod
+    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+        """Adds the noise: the one private step.
+
+        Args:
+          vote_sum: [m, d], the sum of all teachers' votes.
+          noise: where the noise comes from.
+          index: index of the ledger charge that pays for this release; charge first, then call.
+
+        Returns:
+          float64 [m, d]; may be stored and published.
+
+        Raises:
+          InvalidArgumentError: the votes cannot be a sum of `compress` results.
+        """
+
+    @abc.abstractmethod
+    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+        """Turns a noisy vote sum [m, d] into the float32 [m, d] direction. Free in privacy."""
+
+    @abc.abstractmethod
+    def dp_event(self, num_images: int) -> dp_accounting.DpEvent:
+        """The privacy cost of one release of `num_images` images jointly, for any dp_accounting accountant.
+
+        The sensitivity to replacing one record is inside the noise multiplier: do not double it again.
+        """

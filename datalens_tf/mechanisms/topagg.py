@@ -1,0 +1,130 @@
+"""TopAgg: gradient compression and aggregation of DataLens (Wang et al., 2021, Algorithms 2 and 3)."""
+
+import dataclasses
+import math
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _validate
+from datalens_tf.config import DataLensConfig
+from datalens_tf.mechanisms.base import Mechanism
+from datalens_tf.mechanisms.noise import NoiseSource
+
+
+def topk_stochastic_sign(
+    gradients: tf.Tensor, uniforms: tf.Tensor, top_k: int, clip: float | None = None
+) -> tf.Tensor:
+    """Algorithm 2, `TopkStoSignGrad`: the k largest coordinates of each row become +1 or -1, the others 0.
+
+    Of each row, takes the k coordinates of largest magnitude (ties: lowest index), clips them to [-clip, clip], divides
+    by their largest magnitude and draws +1 with probability (1 + value)/2, else -1. A row that is all zero or has a
+    value that is not finite votes 0; any other row has exactly k non-zeros.
+
+    Args:
+      gradients: float32 [..., d].
+      uniforms: float32 [..., k], independent draws from U[0, 1).
+      top_k: coordinates to keep per row, 1 <= k <= d.
+      clip: bound c on each coordinate, > 0; None leaves them as they are.
+
+    Returns:
+      float32 [..., d] with values in {-1, 0, +1}.
+    """
+    shape = tf.shape(gradients)
+    rows, uniforms = tf.reshape(gradients, [-1, shape[-1]]), tf.reshape(uniforms, [-1, top_k])
+    finite = tf.reduce_all(tf.math.is_finite(rows), axis=-1, keepdims=True)
+    rows = tf.where(finite, rows, 0.0)
+    indices = tf.math.top_k(tf.abs(rows), top_k, sorted=False).indices
+    values = tf.gather(rows, indices, batch_dims=1)
+    if clip is not None:
+        values = tf.clip_by_value(values, -clip, clip)
+    largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
+    positive = uniforms < (1.0 + tf.math.divide_no_nan(values, largest)) / 2.0
+    votes = tf.where(positive, 1.0, -1.0) * tf.cast(largest > 0.0, tf.float32)
+    places = indices + shape[-1] * tf.range(tf.shape(rows)[0])[:, tf.newaxis]
+    dense = tf.math.unsorted_segment_sum(tf.reshape(votes, [-1]), tf.reshape(places, [-1]), tf.size(rows))
+    return tf.reshape(dense, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TopAgg(Mechanism):
+    """Top-k stochastic signs, summed over the teachers, with Gaussian noise and a threshold.
+
+    Attributes:
+      num_teachers: number of teachers N.
+      top_k: coordinates each teacher votes on, per image.
+      clip: per-coordinate gradient clip; None for none. Does not matter to privacy.
+      noise_stddev: standard deviation sigma of the noise on the vote sum, in votes; 0 switches the noise off, and then
+        `dp_event` is a non-private event.
+      vote_threshold: fraction beta of N that a noisy vote must reach to count, in [0, 1].
+
+    Raises:
+      InvalidArgumentError: a value outside its domain.
+    """
+
+    num_teachers: int
+    top_k: int
+    clip: float | None
+    noise_stddev: float
+    vote_threshold: float
+
+    def __post_init__(self):
+        _validate.integer("num_teachers", self.num_teachers, at_least=1)
+        _validate.integer("top_k", self.top_k, at_least=1)
+        if self.clip is not None:
+            _validate.positive("clip", self.clip)
+        _validate.real("noise_stddev", self.noise_stddev)
+        _validate.require(self.noise_stddev >= 0, "noise_stddev", self.noise_stddev, ">= 0")
+        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
+
+    @classmethod
+    def from_config(cls, config: DataLensConfig) -> "TopAgg":
+        """The mechanism that a configuration describes."""
+        return cls(**{field.name: getattr(config, field.name) for field in dataclasses.fields(cls)})
+
+    def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
+        """See `Mechanism.compress`; votes are in {-1, 0, +1}, k of them non-zero per image (`topk_stochastic_sign`)."""
+        gradients = tf.convert_to_tensor(gradients, tf.float32)
+        check_top_k(self.top_k, gradients.shape[-1])
+        row = [tf.shape(gradients)[1], self.top_k]
+        uniforms = tf.map_fn(
+            lambda seed: tf.random.stateless_uniform(row, seed), seeds, fn_output_signature=tf.float32)
+        return topk_stochastic_sign(gradients, uniforms, self.top_k, self.clip)
+
+    def l2_sensitivity(self, num_images: int) -> float:
+        """2 sqrt(k m): one teacher's k votes per image all change sign (Lemma 1, for m images jointly)."""
+        _validate.integer("num_images", num_images, at_least=1)
+        return 2.0 * math.sqrt(self.top_k * num_images)
+
+    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+        """See `Mechanism.privatize`; Algorithm 3's sum plus N(0, sigma^2) per coordinate."""
+        vote_sum = np.asarray(vote_sum, np.float64)
+        _validate.require(vote_sum.ndim == 2, "vote_sum.shape", vote_sum.shape, "to be (images, coordinates)")
+        possible = np.all(np.abs(vote_sum) <= self.num_teachers) and np.all(vote_sum == np.rint(vote_sum))
+        # The values are private: the message must not print them.
+        _validate.require(bool(possible), "num_teachers", self.num_teachers, "to bound integer vote sums; it does not")
+        drawn = noise.draw(vote_sum.shape, self.noise_stddev, index)
+        # A smaller array would broadcast: the same noise on several coordinates cancels in their difference.
+        _validate.require(drawn.shape == vote_sum.shape, "noise.shape", drawn.shape, f"to be {vote_sum.shape}")
+        return vote_sum + drawn
+
+    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+        """Algorithm 3's threshold: +1 where noisy >= beta N, -1 where noisy <= -beta N, else 0."""
+        bar = self.vote_threshold * self.num_teachers
+        return np.where(noisy >= bar, 1.0, np.where(noisy <= -bar, -1.0, 0.0)).astype(np.float32)
+
+    def dp_event(self, num_images: int) -> dp_accounting.DpEvent:
+        """One Gaussian mechanism with noise multiplier sigma / (2 sqrt(k m)): the m images are released jointly.
+
+        In the paper's terms (Theorem 3) m releases of (lambda, 2 k lambda / sigma^2)-RDP each.
+        """
+        sensitivity = self.l2_sensitivity(num_images)
+        if self.noise_stddev == 0:
+            return dp_accounting.NonPrivateDpEvent()
+        return dp_accounting.GaussianDpEvent(noise_multiplier=self.noise_stddev / sensitivity)
+
+
+def check_top_k(top_k: int, dimension: int | None) -> None:
+    """Raises InvalidArgumentError where k exceeds the coordinates of an image (None: not known yet)."""
+    _validate.require(dimension is None or top_k <= dimension, "top_k", top_k, f"<= {dimension}, the numbers per image")

@@ -1,0 +1,81 @@
+"""The teachers: T conditional DC-GAN discriminators in one model."""
+
+import tensorflow as tf
+
+from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv2D, EnsembleDense, conv_patches
+
+
+class EnsembleDiscriminator(tf.keras.Model):
+    """T independent conditional discriminators (SPEC section 2, after the authors' conditional DC-GAN).
+
+    Conv 5x5/2, leaky ReLU; conv 5x5/2, batch norm, leaky ReLU; dense, batch norm, leaky ReLU; dense 1. The label
+    enters every layer, as planes or beside the features.
+
+    Input shape: images [T, B, H, W, C] in [0, 1] with H and W divisible by 4, one-hot labels [T, B, Y].
+    Output shape: logits [T, B] of "this image is real".
+
+    Args:
+      num_teachers: T.
+      image_shape: (H, W, C).
+      num_classes: Y.
+      filters: filters of the second convolution, without the Y of the label; the first has C + Y.
+      units: width of the dense layer.
+      precision: `float32`, or `mixed_bfloat16` for matrix products in bfloat16 (variables, normalisation and the last
+        layer stay in float32).
+    """
+
+    def __init__(self, num_teachers: int, image_shape: tuple[int, int, int], num_classes: int, *, filters: int = 32,
+                 units: int = 256, precision: str = "float32", **kwargs):
+        super().__init__(**kwargs)
+        self.num_teachers = num_teachers
+        height, width, channels = image_shape
+        self.conv_1 = EnsembleConv2D(num_teachers, channels + num_classes, dtype=precision, name="conv_1")
+        self.conv_2 = EnsembleConv2D(num_teachers, filters + num_classes, use_bias=False, dtype=precision, name="conv_2")
+        self.norm_2 = EnsembleBatchNormalization(num_teachers, name="norm_2")
+        self.dense_3 = EnsembleDense(num_teachers, units, use_bias=False, dtype=precision, name="dense_3")
+        self.norm_3 = EnsembleBatchNormalization(num_teachers, name="norm_3")
+        self.dense_4 = EnsembleDense(num_teachers, 1, name="dense_4")
+        labels = (num_teachers, None, num_classes)
+        self.conv_1.build([(num_teachers, None, *image_shape), labels])
+        self.conv_2.build([(num_teachers, None, height // 2, width // 2, channels + num_classes), labels])
+        self.norm_2.build((None, filters + num_classes))
+        self.dense_3.build([(num_teachers, None, height * width // 16 * (filters + num_classes)), labels])
+        self.norm_3.build((None, units))
+        self.dense_4.build([(num_teachers, None, units), labels])
+        self.built = True
+
+    def call(self, inputs, groups: int = 1):
+        images, labels = inputs
+        return self._head(self.conv_1((images, labels)), labels, groups)
+
+    def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
+        """The same for first-layer patches [T, B, H/2 * W/2, 25 * C], not differentiable in them."""
+        return self._head(self.conv_1.from_patches(patches, labels), labels, groups)
+
+    def image_gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Each teacher's gradient of mean_j log D(x_j) with respect to the same images (SPEC section 2, step 3).
+
+        Args:
+          images: [m, H, W, C]; all teachers share their patches.
+          labels: one-hot [m, Y].
+
+        Returns:
+          float32 [T, m, H, W, C], pointing to where the images look more real.
+        """
+        def tiled(x):
+            return tf.tile(x[None], [self.num_teachers] + [1] * x.shape.rank)
+
+        labels = tiled(labels)
+        first = self.conv_1.from_patches(tiled(conv_patches(images)), labels)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(first)
+            log_real = -tf.nn.softplus(-self._head(first, labels, groups=1))
+            total = tf.reduce_sum(tf.reduce_mean(log_real, axis=1))
+        return self.conv_1.image_gradient(tape.gradient(total, first))
+
+    def _head(self, features: tf.Tensor, labels: tf.Tensor, groups: int) -> tf.Tensor:
+        features = tf.nn.leaky_relu(features, 0.2)
+        features = tf.nn.leaky_relu(self.norm_2(self.conv_2((features, labels)), groups=groups), 0.2)
+        features = tf.reshape(features, [self.num_teachers, tf.shape(features)[1], self.dense_3.kernel.shape[1]])
+        features = tf.nn.leaky_relu(self.norm_3(self.dense_3((features, labels)), groups=groups), 0.2)
+        return self.dense_4((features, labels))[..., 0]

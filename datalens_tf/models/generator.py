@@ -1,0 +1,67 @@
+"""The student: a conditional DC-GAN generator."""
+
+import tensorflow as tf
+
+from datalens_tf import _validate
+
+_MOMENTUM = 0.9
+
+
+def _normal():
+    """A fresh N(0, 0.02^2) initializer: a re-used instance would draw the same values again."""
+    return tf.keras.initializers.RandomNormal(stddev=0.02)
+
+
+class Generator(tf.keras.Model):
+    """Conditional DC-GAN generator (SPEC section 2).
+
+    [z, y] -> dense, BN, ReLU -> dense filters * H/4 * W/4, BN, ReLU -> transposed conv 5x5/2, BN, ReLU -> transposed
+    conv 5x5/2, sigmoid, the label joining every layer.
+
+    Input shape: latents [B, z] float32, labels [B] integer.
+    Output shape: images [B, H, W, C] in [0, 1].
+
+    Args:
+      image_shape: (H, W, C), H and W divisible by 4.
+      num_classes: Y.
+      latent_dim: z.
+      units: width of the first dense layer.
+      filters: channels of the hidden feature maps.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, latent_dim: int, *, units: int = 1024,
+                 filters: int = 128, **kwargs):
+        super().__init__(**kwargs)
+        height, width, channels = image_shape
+        _validate.require(height % 4 == width % 4 == 0, "image_shape", image_shape, "with H and W divisible by 4")
+        self.num_classes, self.latent_dim = num_classes, latent_dim
+        self.dense_1 = tf.keras.layers.Dense(units, use_bias=False, kernel_initializer=_normal())
+        self.dense_2 = tf.keras.layers.Dense(
+            filters * height * width // 16, use_bias=False, kernel_initializer=_normal())
+        self.to_map = tf.keras.layers.Reshape((height // 4, width // 4, filters))
+        self.deconv_3 = tf.keras.layers.Conv2DTranspose(
+            filters, 5, 2, "same", use_bias=False, kernel_initializer=_normal())
+        self.deconv_4 = tf.keras.layers.Conv2DTranspose(channels, 5, 2, "same", kernel_initializer=_normal())
+        self.norms = [tf.keras.layers.BatchNormalization(momentum=_MOMENTUM, epsilon=1e-5) for _ in range(3)]
+        self([tf.zeros([1, latent_dim]), tf.zeros([1], tf.int32)])
+
+    def call(self, inputs, training: bool = False):
+        latents, labels = inputs
+        one_hot = tf.one_hot(labels, self.num_classes)
+        planes = one_hot[:, None, None, :]
+
+        def join(maps):
+            return tf.concat([maps, tf.broadcast_to(planes, tf.concat([tf.shape(maps)[:3], [self.num_classes]], 0))], -1)
+
+        hidden = tf.nn.relu(self.norms[0](self.dense_1(tf.concat([latents, one_hot], 1)), training=training))
+        hidden = tf.nn.relu(self.norms[1](self.dense_2(tf.concat([hidden, one_hot], 1)), training=training))
+        hidden = tf.nn.relu(self.norms[2](self.deconv_3(join(self.to_map(hidden))), training=training))
+        return tf.sigmoid(self.deconv_4(join(hidden)))
+
+    def set_statistics(self, latents: tf.Tensor, labels: tf.Tensor) -> None:
+        """Sets the statistics used outside training to those of this batch, which should be large."""
+        for norm in self.norms:
+            norm.momentum = 0.0
+        self([latents, labels], training=True)
+        for norm in self.norms:
+            norm.momentum = _MOMENTUM

@@ -1,0 +1,282 @@
+"""The privacy ledger: a durable list of charges. Charge first, then draw the noise; nothing is ever un-charged.
+
+The file is JSON lines: a header, then one line per charge. Every line ends with a SHA-256 over itself and the previous
+line's hash, so that an altered, missing or reordered line in the middle is noticed. The chain has no key and cannot
+show that whole lines were cut off the end: it guards against accidents, not against the owner of the file.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+
+import attr
+import dp_accounting
+
+from datalens_tf import _validate
+from datalens_tf.config import ACCOUNTANTS
+from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
+from datalens_tf.privacy import accounting
+
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Charge:
+    """One line of the ledger.
+
+    Attributes:
+      index: position in the ledger, from 0.
+      step: the generator step it was charged for; None where a crash left the line unreadable.
+      event: what was charged.
+    """
+
+    index: int
+    step: int | None
+    event: dp_accounting.DpEvent
+
+
+class PrivacyLedger:
+    """Charges against one budget, in one file. Make one with `create` or `open`.
+
+    Attributes:
+      path: the file.
+      epsilon_budget, delta, accountant: the budget and how it is measured; fixed at creation.
+      config_digest: digest of the configuration that the ledger belongs to; fixed at creation.
+      step_event: what one step is expected to cost; what an unreadable last line is charged as, at least.
+      charges: all charges so far, oldest first.
+    """
+
+    def __init__(self, path: pathlib.Path, header: dict[str, Any], charges: tuple[Charge, ...], last_hash: str):
+        self.path = path
+        self.epsilon_budget = header["epsilon"]
+        self.delta = header["delta"]
+        self.accountant = header["accountant"]
+        self.config_digest = header["config_digest"]
+        self.step_event = _decode_event(header["step_event"])
+        self.charges = charges
+        self._last_hash = last_hash
+        self._size = 0
+        _validate.positive("epsilon", self.epsilon_budget)
+        _validate.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
+        _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike,
+        *,
+        epsilon: float,
+        delta: float,
+        accountant: str,
+        config_digest: str,
+        step_event: dp_accounting.DpEvent,
+    ) -> "PrivacyLedger":
+        """Writes a new ledger without charges.
+
+        Raises:
+          InvalidArgumentError: a value outside its domain.
+          LedgerError: the file exists, or cannot be written.
+        """
+        path = pathlib.Path(path)
+        header = {"kind": "header", "version": _VERSION, "epsilon": epsilon, "delta": delta, "accountant": accountant,
+                  "config_digest": config_digest, "step_event": _encode_event(step_event)}
+        ledger = cls(path, header, (), "")
+        ledger.can_spend(step_event)
+        if path.exists():
+            raise LedgerError(f"{path} exists already: open it to continue, or choose another folder.")
+        line, ledger._last_hash = _seal(header, "")
+        ledger._replace_file(line)
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> "PrivacyLedger":
+        """Reads and verifies a ledger.
+
+        A last line that a crash left half-written is counted as a charge, of the costliest event the ledger knows, and
+        rewritten whole: its noise was probably never drawn, but nobody can tell.
+
+        Raises:
+          LedgerError: the file is missing, or a line (its number is named) is damaged or altered.
+        """
+        path = pathlib.Path(path)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise LedgerError(f"Cannot read the privacy ledger {path}: {error.strerror}.") from error
+        lines = content.split(b"\n")
+        complete = lines[-1] == b""
+        if complete:
+            lines.pop()
+        records, last_hash = [], ""
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                if 1 < number == len(lines):
+                    complete = False
+                    break
+                raise _damaged(path, number, "is not JSON") from error
+            last_hash = _verify(record, last_hash, path, number)
+            records.append(record)
+        if not records:
+            raise _damaged(path, 1, "is missing")
+        ledger = cls._from_records(path, records, last_hash)
+        ledger._size = len(content)
+        if not complete:
+            ledger._repair(lines, len(records))
+        return ledger
+
+    def can_spend(self, event: dp_accounting.DpEvent) -> bool:
+        """Whether this event on top of all charges stays within the budget.
+
+        Raises:
+          InvalidArgumentError: the event cannot be priced, say because its noise multiplier is NaN.
+        """
+        return accounting.epsilon_of([*self._events(), event], self.delta, self.accountant) <= self.epsilon_budget
+
+    def spend(self, event: dp_accounting.DpEvent, *, step: int) -> int:
+        """Charges the event and returns the index of the charge. On disk before this returns; then draw the noise.
+
+        Args:
+          event: what is about to be released.
+          step: the generator step that it is for. A step can be charged more than once: a charge whose noisy sum was
+            lost is burnt, not refunded.
+
+        Raises:
+          BudgetExhaustedError: the budget does not allow it; nothing was written.
+          InvalidArgumentError: the event cannot be priced; nothing was written.
+          LedgerError: the line could not be written durably, or the file changed under us; open the ledger again. What
+            did reach the disk is then counted as charged.
+        """
+        _validate.integer("step", step, at_least=0)
+        if not self.can_spend(event):
+            raise BudgetExhaustedError(
+                f"The privacy budget epsilon={self.epsilon_budget:g} does not pay for another step: {self.spent():.5g} "
+                f"is spent after {len(self.charges)} charges (accountant {self.accountant}, delta={self.delta:g}).")
+        charge = Charge(index=len(self.charges), step=int(step), event=event)
+        line, new_hash = _seal(_charge_record(charge), self._last_hash)
+        self._append(line)
+        self.charges, self._last_hash = (*self.charges, charge), new_hash
+        return charge.index
+
+    def spent(self, accountant: str | None = None) -> float:
+        """Epsilon of all charges, at the ledger's delta, by its own accountant or another one."""
+        return accounting.epsilon_of(self._events(), self.delta, accountant or self.accountant)
+
+    def _events(self) -> list[dp_accounting.DpEvent]:
+        """The events of all charges."""
+        return [charge.event for charge in self.charges]
+
+    @classmethod
+    def _from_records(cls, path: pathlib.Path, records: list[dict], last_hash: str) -> "PrivacyLedger":
+        """Builds the ledger from verified lines, checking their content."""
+        number = 1
+        try:
+            header, *rest = records
+            if header["kind"] != "header" or header["version"] != _VERSION:
+                raise _damaged(path, number, f"is no header of version {_VERSION}")
+            charges = []
+            for number, record in enumerate(rest, start=2):
+                if record["kind"] != "charge" or record["index"] != number - 2:
+                    raise _damaged(path, number, f"is not charge {number - 2}")
+                charges.append(Charge(index=record["index"], step=record["step"],
+                                      event=_decode_event(record["event"])))
+            number = 1
+            return cls(path, header, tuple(charges), last_hash)
+        except (KeyError, TypeError, InvalidArgumentError) as error:
+            raise _damaged(path, number, f"has unexpected content ({error})") from error
+
+    def _repair(self, lines: list[bytes], num_readable: int) -> None:
+        """Charges an unreadable last line, or ends a readable one, in one atomic replacement of the file."""
+        kept = b"".join(line + b"\n" for line in lines[:num_readable])
+        if num_readable < len(lines):
+            worst = max([self.step_event, *self._events()],
+                        key=lambda event: accounting.epsilon_of([event], self.delta, self.accountant))
+            charge = Charge(index=len(self.charges), step=None, event=worst)
+            line, self._last_hash = _seal(_charge_record(charge), self._last_hash)
+            kept, self.charges = kept + line, (*self.charges, charge)
+        self._replace_file(kept)
+
+    def _append(self, line: bytes) -> None:
+        """Appends and fsyncs, unless the file is not what we last left."""
+        try:
+            with open(self.path, "r+b", buffering=0) as file:
+                if file.seek(0, os.SEEK_END) != self._size:
+                    raise LedgerError(f"{self.path} changed since it was read: open it again (resume the run).")
+                if file.write(line) != len(line):
+                    raise LedgerError(f"{self.path} could not be written in full: free disk space and resume the run.")
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise LedgerError(f"Cannot write the privacy ledger {self.path}: {error.strerror}.") from error
+        self._size += len(line)
+
+    def _replace_file(self, content: bytes) -> None:
+        """Writes the whole file aside, fsyncs, renames and fsyncs the folder."""
+        aside = self.path.with_name(self.path.name + ".tmp")
+        try:
+            with open(aside, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise LedgerError(f"Cannot write the privacy ledger {self.path}: {error.strerror}.") from error
+        self._size = len(content)
+
+
+def _damaged(path: pathlib.Path, number: int, what: str) -> LedgerError:
+    """The one clear line about a damaged ledger."""
+    return LedgerError(f"Damaged privacy ledger: {path}, line {number} {what}. Restore the file from a copy.")
+
+
+def _seal(record: dict[str, Any], previous_hash: str) -> tuple[bytes, str]:
+    """The record as a line that ends with its hash, and the hash."""
+    digest = _hash(record, previous_hash)
+    return json.dumps({**record, "hash": digest}, allow_nan=False).encode() + b"\n", digest
+
+
+def _verify(record: Any, previous_hash: str, path: pathlib.Path, number: int) -> str:
+    """Returns the record's hash, or raises where it does not follow from content and predecessor."""
+    if not isinstance(record, dict):
+        raise _damaged(path, number, "is not a JSON object")
+    content = {key: value for key, value in record.items() if key != "hash"}
+    if record.get("hash") != _hash(content, previous_hash):
+        raise _damaged(path, number, "was altered, or the line before it was removed")
+    return record["hash"]
+
+
+def _hash(record: dict[str, Any], previous_hash: str) -> str:
+    """SHA-256 of the previous line's hash and this line's content."""
+    return hashlib.sha256((previous_hash + json.dumps(record, sort_keys=True)).encode()).hexdigest()
+
+
+def _charge_record(charge: Charge) -> dict[str, Any]:
+    """A charge as JSON."""
+    return {"kind": "charge", "index": charge.index, "step": charge.step, "event": _encode_event(charge.event)}
+
+
+def _encode_event(event: Any) -> Any:
+    """An event, whatever events it holds, as JSON."""
+    if isinstance(event, dp_accounting.DpEvent):
+        fields = attr.asdict(event, recurse=False)
+        return {"type": type(event).__name__, **{name: _encode_event(value) for name, value in fields.items()}}
+    return [_encode_event(part) for part in event] if isinstance(event, (list, tuple)) else event
+
+
+def _decode_event(value: Any) -> Any:
+    """Inverse of `_encode_event`; knows dp_accounting's public events only."""
+    if isinstance(value, dict):
+        fields = {name: _decode_event(part) for name, part in value.items() if name != "type"}
+        kind = getattr(dp_accounting, str(value.get("type")), None)
+        if not (isinstance(kind, type) and issubclass(kind, dp_accounting.DpEvent)):
+            raise InvalidArgumentError(f"Expected type={value.get('type')!r} to be an event of dp_accounting.")
+        return kind(**fields)
+    return [_decode_event(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,167 @@
+"""The privacy statement: what a run guarantees, to whom, on which assumptions, and what it does not cover."""
+
+import math
+import textwrap
+import typing
+from typing import Any, Sequence
+
+from datalens_tf import _validate
+from datalens_tf.config import ACCOUNTANTS, DataLensConfig
+from datalens_tf.errors import LedgerError
+from datalens_tf.privacy import accounting
+from datalens_tf.privacy.ledger import Charge
+
+if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
+    from datalens_tf.mechanisms import Mechanism, NoiseSource
+
+_ACCOUNTANT_NOTES = {
+    "classic_rdp": "the paper's Renyi accounting; the loosest bound, valid",
+    "rdp": "dp_accounting's Renyi accountant; valid",
+    "pld": "dp_accounting's privacy loss distributions; a near-exact upper bound",
+    "gdp": "closed form for Gaussian noise; exact",
+}
+
+_ASSUMPTIONS = (
+    "Every record is in at most one partition. The partition depends only on the record's index and a public seed, "
+    "never on labels, pixels or other records. Each teacher sees one partition and shares no state with another.",
+    "Sensitivity: replacing one record changes the votes of one teacher only. It votes +1 or -1 on {top_k} coordinates "
+    "of each of {batch_size} images, so the vote sum moves by at most 2 * sqrt({top_k} * {batch_size}) = "
+    "{l2_sensitivity:.6g} in l2 norm, whatever the record is. The {batch_size} images of a step are accounted as one "
+    "joint release.",
+    "Steps are composed adaptively: later steps may depend on everything released before.",
+    "Public: the settings, the number of records, the list of classes, the image shape, the order of the records, and "
+    "that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
+    "Noise: {noise_source}. The analysis is for real numbers; floating-point arithmetic is known to deviate from it in "
+    "the last digits of each noisy vote, and an attacker who obtains the raw noisy sums at full precision could in "
+    "principle exploit this. The released generator only depends on them after thresholding.",
+)
+
+_NOT_COVERED = (
+    "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
+    "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
+    "run on the same data spends a budget of its own, and the budgets add up.",
+    "Evaluation on real data: accuracies and other numbers measured on real records are not differentially private.",
+    "The folder `private/` of the run: teachers, votes, losses on real data. It must not be shared.",
+    "Side channels: running time, memory, logs of the computer that trained.",
+)
+
+
+def privacy_statement(
+    *,
+    config: DataLensConfig,
+    mechanism: "Mechanism",
+    charges: Sequence[Charge],
+    num_burnt: int,
+    noise: "NoiseSource",
+    num_records: int,
+) -> dict[str, Any]:
+    """What the run guarantees, as a JSON-able dictionary.
+
+    Args:
+      config: settings of the run.
+      mechanism: the mechanism whose releases were charged.
+      charges: the ledger's charges, all of them.
+      num_burnt: how many of the charges paid for a noisy sum that was never stored. They count in epsilon.
+      noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
+      num_records: number of records in the data set; public.
+
+    Raises:
+      LedgerError: a charge differs from what the mechanism costs under this configuration.
+    """
+    _validate.integer("num_burnt", num_burnt, at_least=0)
+    _validate.require(num_burnt <= len(charges), "num_burnt", num_burnt, f"<= {len(charges)}, the number of charges")
+    _validate.integer("num_records", num_records, at_least=1)
+    event = mechanism.dp_event(config.batch_size)
+    for charge in charges:
+        if charge.event != event:
+            raise LedgerError(f"Charge {charge.index} in the ledger is {charge.event}, but a step costs {event}: "
+                              "the ledger belongs to another configuration.")
+    by_accountant = {name: accounting.epsilon(event, len(charges), config.delta, name) for name in ACCOUNTANTS}
+    private = noise.is_secure and config.insecure_noise_seed is None and all(map(math.isfinite, by_accountant.values()))
+    facts = {
+        "num_teachers": config.num_teachers,
+        "batch_size": config.batch_size,
+        "top_k": config.top_k,
+        "noise_stddev": config.noise_stddev,
+        "l2_sensitivity": mechanism.l2_sensitivity(config.batch_size),
+        "noise_multiplier_per_step": getattr(event, "noise_multiplier", 0.0),
+        "num_charges": len(charges),
+        "num_burnt_charges": num_burnt,
+        "num_steps": len(charges) - num_burnt,
+        "noise_source": noise.description,
+    }
+    return {
+        "title": "Differential-privacy statement" if private else "NOT PRIVATE",
+        "private": private,
+        "method": config.method,
+        "dataset": config.dataset,
+        "num_records": num_records,
+        "epsilon": by_accountant[config.accountant] if private else None,
+        "delta": config.delta,
+        "accountant": config.accountant,
+        "epsilon_by_accountant": {name: value if private else None for name, value in by_accountant.items()},
+        "epsilon_budget": config.epsilon if private else None,
+        "adjacency": "replace-one",
+        "unit": "one record (an image with its label)",
+        **facts,
+        "seeds": f"Public: seed {config.seed} for weights, latents, labels, batches and stochastic quantisation, and "
+                 f"seed {config.partition_seed} for the partitions. "
+                 + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
+        "assumptions": [text.format(**facts) for text in _ASSUMPTIONS] if private else [],
+        "not_covered": list(_NOT_COVERED) if private else ["Everything: this run gives no guarantee."],
+    }
+
+
+def render_text(statement: dict[str, Any]) -> str:
+    """The dictionary of `privacy_statement` as prose for people who were not there."""
+    s = statement
+    released = (
+        f"{s['num_teachers']} teacher networks were trained on disjoint parts of the data, and the generator learned "
+        f"only from their noisy votes: {s['num_steps']} steps of {s['batch_size']} images each, with Gaussian noise of "
+        f"standard deviation {s['noise_stddev']:g} votes on every coordinate. A step has sensitivity "
+        f"{s['l2_sensitivity']:.6g} and noise multiplier {s['noise_multiplier_per_step']:.6g}. {s['num_charges']} "
+        f"steps were charged to the privacy budget; {s['num_burnt_charges']} of them never reached the generator "
+        "because the run was interrupted.")
+    head = _guarantee(s) if s["private"] else _no_guarantee(s)
+    sections = [*head, ("What was released", [released]), ("Seeds", [s["seeds"]])]
+    if s["private"]:
+        sections += [("Assumptions", s["assumptions"]), ("Not covered", s["not_covered"])]
+    blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({s['num_records']} records)"]
+    for title, items in sections:
+        bullets = [_wrap(text, "- " if len(items) > 1 else "") for text in items]
+        blocks.append("\n".join([title, "-" * len(title), *bullets]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """The sections that state epsilon."""
+    meaning = (
+        "The released generator, and all data drawn from it, is (epsilon, delta)-differentially private with epsilon = "
+        f"{_round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} been replaced by any other, every "
+        "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
+        f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
+    table = [f"{name}: epsilon = {_round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"
+             for name, value in s["epsilon_by_accountant"].items()]
+    return [("Guarantee", [meaning]), (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
+
+
+def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """The section that says there is none."""
+    return [("No guarantee", [
+        "Nothing that this run produced is differentially private, and no epsilon applies to it. Noise: "
+        f"{s['noise_source']}. Do not share the outputs if the data are sensitive."])]
+
+
+def _default(name: str, s: dict[str, Any]) -> str:
+    """Marks the accountant that the budget is measured with."""
+    return "; used for the budget" if name == s["accountant"] else ""
+
+
+def _round_up(value: float) -> str:
+    """Four decimals, never below the value: a printed epsilon must not promise more than was proven."""
+    return f"{math.ceil(value * 1e4) / 1e4:.4f}"
+
+
+def _wrap(text: str, bullet: str) -> str:
+    """Wraps a paragraph, indenting the lines after a bullet."""
+    return textwrap.fill(text, 100, initial_indent=bullet, subsequent_indent=" " * len(bullet), break_on_hyphens=False)

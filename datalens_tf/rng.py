@@ -1,0 +1,19 @@
+"""Reproducible random streams: weights, latents, labels, batches, stochastic quantisation.
+
+The privacy noise is not here. It is drawn from the operating system (`mechanisms.noise`) and has no seed.
+"""
+
+import hashlib
+
+import numpy as np
+
+
+def stream(seed: int, *path: str | int) -> np.random.Generator:
+    """A numpy generator that depends on the seed and on every element of the path, and on nothing else."""
+    digest = hashlib.sha256(repr((seed, *path)).encode()).digest()
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], np.uint64)))
+
+
+def tensorflow_seed(seed: int, *path: str | int) -> np.ndarray:
+    """A seed for TensorFlow's stateless random operations: int32 [2], a function of seed and path only."""
+    return stream(seed, *path).integers(0, 2**31 - 1, size=2, dtype=np.int32)

@@ -1,0 +1,1 @@
+"""Generators as SavedModels."""

@@ -1,0 +1,194 @@
+"""Durable training state: teacher and student snapshots, stored releases, and the lock of a run folder."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import time
+import zipfile
+import zlib
+from typing import Iterator
+
+import numpy as np
+
+from datalens_tf import _files
+from datalens_tf.errors import CheckpointError
+from datalens_tf.training.student import Student
+from datalens_tf.training.teachers import TeacherBank
+
+_BLOCK = 2**26
+
+
+@contextlib.contextmanager
+def exclusive(run_dir: pathlib.Path) -> Iterator[None]:
+    """Holds the run folder for this process; raises CheckpointError if another process trains in it."""
+    with open(run_dir / "private" / "lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CheckpointError(f"{run_dir} is in use by another process: wait for it to end.") from error
+        yield
+
+
+class ReleaseStore:
+    """The stored noisy sums of a run. Storing one is the release; a resumed run re-uses it and never draws again.
+
+    Args:
+      directory: folder of the files, one per generator step.
+    """
+
+    def __init__(self, directory: pathlib.Path):
+        self._directory = directory
+        with _files.clear_os_errors(directory):
+            directory.mkdir(exist_ok=True)
+
+    def store(self, step: int, charge: int, noisy: np.ndarray) -> None:
+        """Writes the noisy sum of a step durably, with the index of the charge that paid for it."""
+        _files.atomic_write(self._path(step), _files.npz_bytes({"noisy": noisy, "charge": np.int64(charge)}))
+
+    def load(self, step: int) -> np.ndarray | None:
+        """The noisy sum of a step, or None if it was never stored. Raises CheckpointError if damaged."""
+        arrays = self._read(step)
+        return None if arrays is None else arrays["noisy"]
+
+    def __len__(self) -> int:
+        """Number of stored sums, those of steps 1 to len."""
+        return len(list(self._directory.glob("*.npz")))
+
+    def charges(self) -> set[int]:
+        """Indices of the charges whose noisy sums are stored. All others are burnt."""
+        return {int(self._read(step)["charge"]) for step in range(1, len(self) + 1)}
+
+    def _path(self, step: int) -> pathlib.Path:
+        return self._directory / f"{step:06d}.npz"
+
+    def _read(self, step: int) -> dict[str, np.ndarray] | None:
+        return _read_npz(self._path(step)) if self._path(step).exists() else None
+
+
+class Saver:
+    """Snapshots of bank and student after whole generator steps. The newest one is kept.
+
+    Args:
+      directory: folder of the snapshots.
+      bank, student: what is saved and restored.
+      config_digest: written into each snapshot; one of another configuration is refused.
+      seconds_between: least time between two `save_if_due`.
+    """
+
+    def __init__(self, directory: pathlib.Path, bank: TeacherBank, student: Student, config_digest: str,
+                 seconds_between: float):
+        self._directory, self._bank, self._student = directory, bank, student
+        self._digest, self._pause = config_digest, seconds_between
+        self._last = time.monotonic()
+
+    def save_if_due(self, step: int) -> None:
+        """Saves when the last snapshot is old enough."""
+        if time.monotonic() - self._last >= self._pause:
+            self.save(step)
+
+    def save(self, step: int) -> None:
+        """Writes the snapshot aside, makes it durable, then drops older ones.
+
+        Raises DataLensError with the operating system's reason when it cannot be written; older ones stay.
+        """
+        final = self._directory / f"step-{step:06d}"
+        with _files.clear_os_errors(final):
+            self._directory.mkdir(exist_ok=True)
+            for aside in self._directory.glob(".*.tmp"):
+                shutil.rmtree(aside)
+            aside = _files.temporary_sibling(final)
+            aside.mkdir()
+            checksums = {name: _write_array(aside / name, array) for name, array in self._arrays().items()}
+            student = _files.npz_bytes(self._student.state())
+            _files.atomic_write(aside / "student.npz", student)
+            checksums["student.npz"] = zlib.crc32(student)
+            meta = {"step": step, "iterations": self._bank.iterations, "config_digest": self._digest,
+                    "checksums": checksums}
+            _files.atomic_write(aside / "meta.json", json.dumps(meta))
+            shutil.rmtree(final, ignore_errors=True)
+            os.replace(aside, final)
+            _files.fsync_directory(self._directory)
+            for other in self._directory.glob("step-*"):
+                if other != final:
+                    shutil.rmtree(other)
+        self._last = time.monotonic()
+
+    def restore(self) -> int | None:
+        """Loads the newest snapshot; returns its generator step, or None if there is none.
+
+        Raises:
+          CheckpointError: the snapshot is damaged or of another configuration.
+        """
+        snapshots = sorted(self._directory.glob("step-*"))
+        if not snapshots:
+            return None
+        folder = snapshots[-1]
+        try:
+            meta = json.loads((folder / "meta.json").read_text())
+            if meta["config_digest"] != self._digest:
+                raise CheckpointError(f"{folder} belongs to another configuration: choose another run folder.")
+            for name, array in self._arrays().items():
+                if _read_array(folder / name, array) != meta["checksums"][name]:
+                    raise _damaged(folder / name)
+            student = (folder / "student.npz").read_bytes()
+            if zlib.crc32(student) != meta["checksums"]["student.npz"]:
+                raise _damaged(folder / "student.npz")
+            self._student.restore(_read_npz(folder / "student.npz"))
+            self._bank.iterations = int(meta["iterations"])
+            return int(meta["step"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(folder) from error
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """The bank's arrays by file name."""
+        return {f"teachers-{index:03d}.bin": array
+                for index, array in enumerate(self._bank.weights + self._bank.moments)}
+
+
+def _damaged(path: pathlib.Path) -> CheckpointError:
+    """The one clear line, and that nothing is lost."""
+    return CheckpointError(
+        f"Damaged checkpoint {path}: delete its folder, and --resume computes the state again from stored releases.")
+
+
+def _write_array(path: pathlib.Path, array: np.ndarray) -> int:
+    """Writes raw bytes block by block, durably; returns their CRC-32."""
+    checksum = 0
+    view = array.reshape(-1).view(np.uint8)
+    with open(path, "wb") as file:
+        for start in range(0, view.size, _BLOCK):
+            block = view[start:start + _BLOCK]
+            checksum = zlib.crc32(block, checksum)
+            file.write(block)
+            # Write-back starts now, so that gigabytes of dirty pages never compete with the bank for memory.
+            file.flush()
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return checksum
+
+
+def _read_array(path: pathlib.Path, array: np.ndarray) -> int:
+    """Fills the array from a file of exactly its size; returns the CRC-32."""
+    view = array.reshape(-1).view(np.uint8)
+    if path.stat().st_size != view.size:
+        raise _damaged(path)
+    checksum = 0
+    with open(path, "rb") as file:
+        for start in range(0, view.size, _BLOCK):
+            block = view[start:start + _BLOCK]
+            if file.readinto(block) != block.size:
+                raise _damaged(path)
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """All arrays of an npz file, never unpickled."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"Damaged file {path}: it holds no readable arrays.") from error

@@ -1,0 +1,232 @@
+"""The training loop: teachers vote, the ledger is charged, the noisy sum is stored, the student learns."""
+
+import json
+import os
+import pathlib
+import zlib
+from typing import Sequence
+
+import numpy as np
+
+from datalens_tf import _files
+from datalens_tf.config import DataLensConfig, PerformanceOptions
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.partition import partition_indices
+from datalens_tf.errors import BudgetExhaustedError, CheckpointError, TrainingInterrupted
+from datalens_tf.mechanisms.base import Mechanism
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, SecureGaussianNoise
+from datalens_tf.mechanisms.topagg import TopAgg
+from datalens_tf.privacy import accounting
+from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.training import checkpoint
+from datalens_tf.training.callbacks import Callback, StepReport
+from datalens_tf.training.student import Student
+from datalens_tf.training.teachers import FakePool, TeacherBank
+
+_WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
+
+
+class RunFolder:
+    """Names of the files of a run. `private` holds what must never be shared."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = pathlib.Path(path)
+        self.config = self.path / "config.json"
+        self.ledger = self.path / "ledger.jsonl"
+        self.logs = self.path / "logs"
+        self.generator = self.path / "generator"
+        self.samples = self.path / "samples.npz"
+        self.samples_png = self.path / "samples.png"
+        self.statement_json = self.path / "privacy.json"
+        self.statement_text = self.path / "privacy.txt"
+        self.private = self.path / "private"
+        self.checkpoints = self.private / "checkpoints"
+        self.releases = self.private / "releases"
+        self.identity = self.private / "data.json"
+        self.private_log = self.private / "training.jsonl"
+
+    def create(self) -> None:
+        """Makes the folders; raises DataLensError where the operating system refuses."""
+        with _files.clear_os_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.private.mkdir(mode=0o700, exist_ok=True)
+            self.private.chmod(0o700)
+
+
+class Trainer:
+    """Trains a DataLens generator in a run folder, from the start or from wherever the folder's last process stopped.
+
+    The order within a step is SPEC section 3's: charge the ledger durably, draw the noise, store the noisy sum
+    durably (the release), use it. Teachers and student are snapshots; what came after the last one is computed again,
+    exactly, from the stored sums. A charge whose sum was never stored is burnt.
+
+    Args:
+      config: resolved settings (image_shape and num_classes known).
+      dataset: the sensitive records.
+      run_dir: the run folder, new or of an interrupted run.
+      options: what changes speed only.
+      callbacks: told about every step.
+      mechanism, noise: by default as the configuration says.
+
+    Raises:
+      BudgetExhaustedError: the budget does not pay for one step.
+      CheckpointError, LedgerError: the folder is of another configuration or data set, damaged, or in use.
+      DataError: fewer records than teachers.
+    """
+
+    def __init__(self, config: DataLensConfig, dataset: Dataset, run_dir: str | os.PathLike, *,
+                 options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
+                 mechanism: Mechanism | None = None, noise: NoiseSource | None = None):
+        self.config, self._dataset, self._options, self._callbacks = config, dataset, options, callbacks
+        self.mechanism = mechanism or TopAgg.from_config(config)
+        self.noise = noise or noise_source(config)
+        self.event = self.mechanism.dp_event(config.batch_size)
+        self._partitions = partition_indices(len(dataset), config.num_teachers, config.partition_seed)
+        affordable = accounting.max_steps(self.event, config.epsilon, config.delta, config.accountant)
+        if affordable < 1:
+            raise BudgetExhaustedError(
+                f"The privacy budget epsilon={config.epsilon:g} does not pay for a single step: raise epsilon or "
+                f"noise_stddev={config.noise_stddev:g}, or lower top_k={config.top_k} or "
+                f"batch_size={config.batch_size}.")
+        self.planned_steps = min(affordable, config.num_steps or affordable)
+        self.folder = RunFolder(run_dir)
+        self._open_folder()
+        self.releases = checkpoint.ReleaseStore(self.folder.releases)
+        self._stop_requested = False
+
+    def request_stop(self) -> None:
+        """Ends training after the current step with TrainingInterrupted, state saved."""
+        self._stop_requested = True
+
+    @property
+    def num_burnt(self) -> int:
+        """Charges whose noisy sum was never stored."""
+        return len(set(range(len(self.ledger.charges))) - self.releases.charges())
+
+    def run(self) -> Student:
+        """Trains until the budget or num_steps is reached and returns the student.
+
+        Raises:
+          TrainingInterrupted: after `request_stop`.
+          TrainingDivergedError: NaN or infinite losses; charges are kept.
+        """
+        with checkpoint.exclusive(self.folder.path):
+            return self._run()
+
+    def _run(self) -> Student:
+        config, student = self.config, Student(self.config)
+        if self._finished(len(self.releases)):
+            return replay(config, self.mechanism, self.releases, len(self.releases))
+        bank = TeacherBank(config, self._dataset.images, self._dataset.labels, self._partitions, self.mechanism,
+                           self._options)
+        saver = checkpoint.Saver(self.folder.checkpoints, bank, student, config.digest(),
+                                 60 * self._options.checkpoint_minutes)
+        step = saver.restore()
+        if step is None:
+            step = 0
+            self._warm_up(bank, student)
+            if config.warmup_teacher_steps:
+                saver.save(step)
+        while not self._finished(step):
+            step += 1
+            self._step(step, bank, student)
+            if self._stop_requested and not self._finished(step):
+                saver.save(step)
+                raise TrainingInterrupted(
+                    f"Interrupted after step {step} of {self.planned_steps}; state saved in {self.folder.path}. "
+                    "Continue with --resume.")
+            saver.save_if_due(step)
+        self._report("on_end")
+        return student
+
+    def _finished(self, step: int) -> bool:
+        """Whether nothing remains to be done after this step: every release is used and no other is affordable."""
+        return step >= len(self.releases) and (
+            step >= self.planned_steps or not self.ledger.can_spend(self.event))
+
+    def _warm_up(self, bank: TeacherBank, student: Student) -> None:
+        """Teachers train against the untrained generator. No release, hence free in privacy."""
+        remaining = self.config.warmup_teacher_steps
+        while remaining:
+            count = min(_WARMUP_CALL, remaining)
+            bank.advance(self._pools(bank, student, count), progress=self._progress("warm-up"))
+            remaining -= count
+
+    def _step(self, step: int, bank: TeacherBank, student: Student) -> None:
+        """Algorithm 1, one generator step. A stored release is used again instead of asking the teachers."""
+        pools = self._pools(bank, student, self.config.teacher_steps)
+        latents, labels = student.inputs(step)
+        noisy, agreement = self.releases.load(step), None
+        progress = self._progress(f"step {step}")
+        if noisy is None:
+            vote_sum, losses = bank.advance(pools, student.images(latents, labels), labels, step, progress)
+            agreement = float(np.sqrt(np.mean(np.square(vote_sum / self.config.num_teachers))))
+            charge = self.ledger.spend(self.event, step=step)
+            noisy = self.mechanism.privatize(vote_sum, self.noise, charge)
+            self.releases.store(step, charge, noisy)
+        else:
+            _, losses = bank.advance(pools, progress=progress)
+        student_loss = student.train(latents, labels, self.mechanism.postprocess(noisy))
+        self._report("on_step", StepReport(
+            step=step, planned_steps=self.planned_steps, epsilon=self.ledger.spent(), student_loss=student_loss,
+            student=student, teacher_loss=float(losses.mean()), vote_agreement=agreement))
+
+    def _pools(self, bank: TeacherBank, student: Student, count: int) -> list[FakePool]:
+        """Fresh fakes for the next `count` teacher steps."""
+        return [FakePool.from_images(student.pool(bank.iterations + i, bank.batch_size)) for i in range(count)]
+
+    def _progress(self, what: str):
+        return lambda fraction: self._report("on_progress", what, fraction)
+
+    def _report(self, method: str, *args) -> None:
+        for callback in self._callbacks:
+            getattr(callback, method)(*args)
+
+    def _open_folder(self) -> None:
+        """Creates the run folder's files, or verifies that they belong to this configuration and data set."""
+        self.folder.create()
+        config, digest = self.config, self.config.digest()
+        identity = {"num_records": len(self._dataset), "checksum": _checksum(self._dataset)}
+        if self.folder.ledger.exists():
+            self.ledger = PrivacyLedger.open(self.folder.ledger)
+            if self.ledger.config_digest != digest:
+                raise CheckpointError(
+                    f"{self.folder.path} was trained with another configuration: see its config.json, or choose "
+                    "another folder.")
+            if self.folder.identity.read_text() != json.dumps(identity):
+                raise CheckpointError(f"{self.folder.path} was trained on other records than the ones given.")
+            return
+        # The ledger comes last: a folder that has one has everything.
+        _files.atomic_write(self.folder.config, config.to_json())
+        _files.atomic_write(self.folder.identity, json.dumps(identity))
+        self.ledger = PrivacyLedger.create(
+            self.folder.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
+            config_digest=digest, step_event=self.event)
+
+
+def noise_source(config: DataLensConfig) -> NoiseSource:
+    """Operating-system entropy, unless the configuration asks for a test's predictable noise."""
+    if config.insecure_noise_seed is not None:
+        return InsecureSeededNoise(config.insecure_noise_seed)
+    return SecureGaussianNoise()
+
+
+def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.ReleaseStore, num_steps: int) -> Student:
+    """The student after `num_steps` steps, from stored releases alone: post-processing, no data, no teachers.
+
+    Raises:
+      CheckpointError: fewer steps were released.
+    """
+    student = Student(config)
+    for step in range(1, num_steps + 1):
+        noisy = releases.load(step)
+        if noisy is None:
+            raise CheckpointError(f"Expected step={num_steps} to have been released; the last is step {step - 1}.")
+        latents, labels = student.inputs(step)
+        student.train(latents, labels, mechanism.postprocess(noisy))
+    return student
+
+
+def _checksum(dataset: Dataset) -> int:
+    """Fingerprint of the records, private; tells a resumed run that the data is the same."""
+    return zlib.crc32(np.ascontiguousarray(dataset.labels), zlib.crc32(np.ascontiguousarray(dataset.images)))

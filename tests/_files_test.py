@@ -1,0 +1,95 @@
+"""Files appear whole or not at all, durably, and failures are one clear line."""
+
+import errno
+import os
+import resource
+
+import pytest
+
+from datalens_tf import _files
+from datalens_tf.errors import DataLensError
+
+
+@pytest.mark.parametrize("data, stored", [(b"\x00\xff", b"\x00\xff"), ("ε = 1\n", "ε = 1\n".encode())])
+def test_writes_and_replaces(tmp_path, data, stored):
+    path = tmp_path / "file"
+    path.write_bytes(b"old and longer than the new content")
+    _files.atomic_write(path, data)
+    assert path.read_bytes() == stored
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_data_reaches_the_disk_before_the_name_and_the_name_before_return(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded_fsync(descriptor):
+        calls.append("fsync folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "fsync file")
+        fsync(descriptor)
+
+    def recorded_replace(source, target):
+        calls.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    _files.atomic_write(tmp_path / "file", b"data")
+    assert calls == ["fsync file", "rename", "fsync folder"]
+
+
+def test_a_write_that_the_system_cuts_short_leaves_the_old_file_alone(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(DataLensError) as caught:
+            _files.atomic_write(path, bytes(1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(caught.value) == f"Cannot write {path}: File too large. Free space or choose another place."
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_full_disk_noticed_at_fsync_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataLensError, match="^Cannot write .*file: No space left on device"):
+        _files.atomic_write(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_interruption_leaves_nothing_aside(tmp_path, monkeypatch):
+    def interrupt(source, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _files.atomic_write(tmp_path / "file", b"new")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("parent", ["missing", "plain_file"])
+def test_impossible_places_are_named(tmp_path, parent):
+    (tmp_path / "plain_file").write_bytes(b"")
+    path = tmp_path / parent / "file"
+    with pytest.raises(DataLensError) as caught:
+        _files.atomic_write(path, b"data")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_get_the_permissions_of_ordinary_files(tmp_path):
+    old = os.umask(0o027)
+    try:
+        _files.atomic_write(tmp_path / "file", b"data")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640

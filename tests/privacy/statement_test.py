@@ -1,0 +1,81 @@
+import json
+import math
+
+import dp_accounting
+import pytest
+
+from datalens_tf.config import ACCOUNTANTS, PRESETS
+from datalens_tf.errors import InvalidArgumentError, LedgerError
+from datalens_tf.mechanisms import InsecureSeededNoise, SecureGaussianNoise, TopAgg
+from datalens_tf.privacy import Charge, accounting, privacy_statement, render_text
+
+CONFIG = PRESETS["mnist", 1.0]
+EVENT = TopAgg.from_config(CONFIG).dp_event(CONFIG.batch_size)
+
+
+def make(num_charges=149, num_burnt=2, config=CONFIG, noise=None, event=EVENT):
+    return privacy_statement(
+        config=config, mechanism=TopAgg.from_config(config), num_burnt=num_burnt, num_records=60_000,
+        charges=[Charge(index=i, step=i, event=event) for i in range(num_charges)],
+        noise=noise or SecureGaussianNoise())
+
+
+def test_epsilon_covers_every_charge_also_the_burnt_ones():
+    statement = make(num_charges=149, num_burnt=2)
+    assert statement["private"] is True
+    for name in ACCOUNTANTS:
+        assert statement["epsilon_by_accountant"][name] == accounting.epsilon(EVENT, 149, 1e-5, name)
+    assert statement["epsilon"] == statement["epsilon_by_accountant"]["gdp"]
+    assert (statement["num_charges"], statement["num_burnt_charges"], statement["num_steps"]) == (149, 2, 147)
+
+
+def test_it_is_json_and_comes_back_the_same():
+    assert json.loads(json.dumps(make(), allow_nan=False)) == make()
+
+
+def test_the_text_tells_an_outsider_what_is_and_is_not_promised():
+    text = " ".join(render_text(make()).split())
+    for fact in ("epsilon = 0.9975", "delta = 1e-05", "- classic_rdp: epsilon = 1.3191", "- rdp: epsilon = 1.0898",
+                 "replace-one", "one record (an image with its label)", "4000 teacher", "147 steps",
+                 "149 steps were charged", "60000 records", "noise multiplier 45.6435", "seed 0",
+                 "operating system's entropy", "`private/`", "Evaluation on real data", "floating-point"):
+        assert fact in text, fact
+    assert "NOT PRIVATE" not in text
+
+
+def test_printed_epsilons_are_never_below_the_proven_ones():
+    statement = make()
+    for name, value in statement["epsilon_by_accountant"].items():
+        printed = float(render_text(statement).split(f"- {name}: epsilon = ")[1].split()[0])
+        assert value <= printed <= value + 1e-4
+
+
+@pytest.mark.parametrize("changes", [
+    {"noise": InsecureSeededNoise(3)},
+    {"config": CONFIG.replace(insecure_noise_seed=3)},
+])
+def test_predictable_noise_is_not_private_and_has_no_epsilon(changes):
+    statement = make(**changes)
+    text = render_text(statement)
+    assert text.startswith("NOT PRIVATE") and statement["private"] is False
+    assert statement["epsilon"] is None and set(statement["epsilon_by_accountant"].values()) == {None}
+    assert "epsilon =" not in text and "0.9975" not in text + json.dumps(statement)
+
+
+def test_epsilon_follows_the_accountant_of_the_budget():
+    assert make(config=CONFIG.replace(accountant="rdp"))["epsilon"] == accounting.epsilon(EVENT, 149, 1e-5, "rdp")
+
+
+def test_without_charges_nothing_was_spent():
+    assert make(num_charges=0, num_burnt=0)["epsilon"] == 0.0
+
+
+def test_charges_of_another_configuration_are_refused():
+    with pytest.raises(LedgerError, match="Charge 0 .* another configuration"):
+        make(event=dp_accounting.GaussianDpEvent(EVENT.noise_multiplier * 2))
+
+
+@pytest.mark.parametrize("num_burnt", [-1, 150, math.nan])
+def test_more_burnt_charges_than_charges_are_refused(num_burnt):
+    with pytest.raises(InvalidArgumentError, match="num_burnt"):
+        make(num_burnt=num_burnt)
