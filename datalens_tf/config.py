@@ -21,6 +21,7 @@ class DataLensConfig:
     Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
 
     Attributes:
+      method: the synthesizer that the settings are for.
       dataset: name of the data (`mnist`, `npz:FILE`, ...; `arrays` when images were passed to `fit`).
       image_shape: (H, W, C) with H and W divisible by 4; None until the data is known.
       num_classes: number of classes Y, public; None until the data is known.
@@ -36,6 +37,11 @@ class DataLensConfig:
       teacher_batch_size: records in a teacher's batch; smaller partitions are used whole.
       warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
       teacher_steps: optimizer steps of every teacher per generator step.
+      instance_noise: standard deviation of the noise added to real and fake images when teachers train, in pixel
+        units; 0 for none. It keeps teachers from memorising their few records, so that their votes agree. Public
+        randomness, shared by all teachers; no part of the privacy noise.
+      discriminator_filters, discriminator_units: widths of a teacher's convolutions and of its dense layer.
+      generator_filters, generator_units: widths of the student's feature maps and of its first dense layer.
       precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
       learning_rate, beta_1, beta_2: the teachers' Adam. beta_2 <= 0.99, so that bfloat16 second moments still decay.
       student_learning_rate, student_beta_1, student_beta_2: the student's Adam.
@@ -65,6 +71,7 @@ class DataLensConfig:
     teacher_batch_size: int = 15
     warmup_teacher_steps: int = 10
     teacher_steps: int = 2
+    instance_noise: float = 0.0
     discriminator_filters: int = 32
     discriminator_units: int = 256
     generator_filters: int = 128
@@ -106,6 +113,8 @@ class DataLensConfig:
         v.integer("warmup_teacher_steps", self.warmup_teacher_steps, at_least=0)
         for name in ("noise_stddev", "step_size", "learning_rate", "student_learning_rate", "epsilon"):
             v.positive(name, getattr(self, name))
+        v.real("instance_noise", self.instance_noise)
+        v.require(self.instance_noise >= 0, "instance_noise", self.instance_noise, ">= 0")
         if self.clip is not None:
             v.positive("clip", self.clip)
         v.between("vote_threshold", self.vote_threshold, 0, 1)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import statistics
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -132,9 +132,24 @@ def evaluate_utility(samples_x: np.ndarray, samples_y: np.ndarray, test: Dataset
     Raises:
       DataError: records that are not what they must be, or do not fit each other.
     """
+    return evaluate_draws(lambda seed: (samples_x, samples_y), test, seeds=seeds, epochs=epochs, callbacks=callbacks)
+
+
+def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: Dataset, *, seeds: Sequence[int] = (0,),
+                   epochs: int = EPOCHS, callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> dict[str, Any]:
+    """`evaluate_utility` with new synthetic records for every seed.
+
+    Args:
+      draw: seed -> images and labels, as for `train_on_synthetic`.
+      test, epochs, callbacks: as for `evaluate_utility`.
+      seeds: of the draw and of the classifier.
+
+    Raises:
+      DataError: records that are not what they must be, or do not fit each other.
+    """
     _validate.require(len(seeds) > 0, "seeds", tuple(seeds), "to name at least one seed")
-    results = [train_on_synthetic(samples_x, samples_y, test.images, test.labels, test.num_classes,
-                                  epochs=epochs, seed=seed, callbacks=callbacks) for seed in seeds]
+    results = [train_on_synthetic(*draw(seed), test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
+                                  callbacks=callbacks) for seed in seeds]
     accuracies = [result.accuracy for result in results]
     return {
         "dataset": test.name,

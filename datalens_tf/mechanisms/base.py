@@ -1,12 +1,17 @@
 """What every aggregation mechanism must offer."""
 
+from __future__ import annotations
+
 import abc
+import typing
 
 import dp_accounting
 import numpy as np
-import tensorflow as tf
 
 from datalens_tf.mechanisms.noise import NoiseSource
+
+if typing.TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
+    import tensorflow as tf
 
 
 class Mechanism(abc.ABC):

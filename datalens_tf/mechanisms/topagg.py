@@ -1,16 +1,24 @@
-"""TopAgg: gradient compression and aggregation of DataLens (Wang et al., 2021, Algorithms 2 and 3)."""
+"""TopAgg: gradient compression and aggregation of DataLens (Wang et al., 2021, Algorithms 2 and 3).
+
+TensorFlow is imported where votes are computed: to price a mechanism must not take its seconds of import.
+"""
+
+from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 
 import dp_accounting
 import numpy as np
-import tensorflow as tf
 
 from datalens_tf import _validate
 from datalens_tf.config import DataLensConfig
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def topk_stochastic_sign(
@@ -31,6 +39,8 @@ def topk_stochastic_sign(
     Returns:
       float32 [..., d] with values in {-1, 0, +1}.
     """
+    import tensorflow as tf
+
     shape = tf.shape(gradients)
     rows, uniforms = tf.reshape(gradients, [-1, shape[-1]]), tf.reshape(uniforms, [-1, top_k])
     finite = tf.reduce_all(tf.math.is_finite(rows), axis=-1, keepdims=True)
@@ -85,6 +95,8 @@ class TopAgg(Mechanism):
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
         """See `Mechanism.compress`; votes are in {-1, 0, +1}, k of them non-zero per image (`topk_stochastic_sign`)."""
+        import tensorflow as tf
+
         gradients = tf.convert_to_tensor(gradients, tf.float32)
         check_top_k(self.top_k, gradients.shape[-1])
         row = [tf.shape(gradients)[1], self.top_k]

@@ -137,10 +137,10 @@ def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
     meaning = (
         "The released generator, and all data drawn from it, is (epsilon, delta)-differentially private with epsilon = "
-        f"{_round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} been replaced by any other, every "
+        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} been replaced by any other, every "
         "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
         f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
-    table = [f"{name}: epsilon = {_round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"
+    table = [f"{name}: epsilon = {round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"
              for name, value in s["epsilon_by_accountant"].items()]
     return [("Guarantee", [meaning]), (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
 
@@ -157,7 +157,7 @@ def _default(name: str, s: dict[str, Any]) -> str:
     return "; used for the budget" if name == s["accountant"] else ""
 
 
-def _round_up(value: float) -> str:
+def round_up(value: float) -> str:
     """Four decimals, never below the value: a printed epsilon must not promise more than was proven."""
     return f"{math.ceil(value * 1e4) / 1e4:.4f}"
 

@@ -96,7 +96,8 @@ class DataLens(Synthesizer):
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
 
     def export(self, directory: str | os.PathLike, *, version: int = 1) -> pathlib.Path:
-        statement = self.privacy_statement()
+        _validate.integer("version", version, at_least=1)
+        self.privacy_statement()  # Raises for an unfinished run.
         target = pathlib.Path(directory) / str(version)
         if target.exists():
             raise InvalidArgumentError(f"Expected version={version} not to exist yet, found {target}. "

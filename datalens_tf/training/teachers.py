@@ -19,19 +19,22 @@ _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 
 @dataclasses.dataclass(frozen=True)
-class FakePool:
-    """Fakes for one teacher step: B latents times Y labels, from which each teacher picks by its records' labels.
+class TeacherRound:
+    """What all teachers share in one optimizer step: public randomness and the generator's output, no records.
 
     Attributes:
-      patches: first-layer patches [B, Y, H/2 * W/2, 25 * C].
+      fakes: first-layer patches [B, Y, H/2 * W/2, 25 * C] of B latents times Y labels, from which each teacher picks
+        by its records' labels: the label alone must not separate real from fake.
+      noise: first-layer patches [2B, H/2 * W/2, 25 * C] of the instance noise on real and fake images, or None.
     """
 
-    patches: tf.Tensor
+    fakes: tf.Tensor
+    noise: tf.Tensor | None
 
     @classmethod
-    def from_images(cls, images: tf.Tensor) -> "FakePool":
-        """From images [B, Y, H, W, C]."""
-        return cls(conv_patches(images))
+    def from_images(cls, images: tf.Tensor, noise: tf.Tensor | None = None) -> "TeacherRound":
+        """From fakes [B, Y, H, W, C] and noise [2B, H, W, C]."""
+        return cls(conv_patches(images), None if noise is None else conv_patches(noise))
 
 
 class _Chunk:
@@ -47,31 +50,33 @@ class _Chunk:
         self.moments = [self.optimizer.get_slot(w, slot) for slot in ("m", "v") for w in self.weights]
         self.advance = tf.function(self._advance)
 
-    def train(self, real_patches, labels, pool):
+    def train(self, real_patches, labels, fakes, noise):
         """One optimizer step of every teacher on real [T, B, P, 25C] with labels [T, B]; returns losses [T]."""
         one_hot = tf.one_hot(labels, self._config.num_classes)
         positions = tf.broadcast_to(tf.range(labels.shape[1], dtype=labels.dtype), labels.shape)
-        fake_patches = tf.gather_nd(pool, tf.stack([positions, labels], -1))
+        fake_patches = tf.gather_nd(fakes, tf.stack([positions, labels], -1))
+        patches = tf.concat([real_patches, fake_patches], 1)
+        if noise is not None:
+            patches += noise
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.weights)
-            logits = self.model.from_patches(
-                tf.concat([real_patches, fake_patches], 1), tf.concat([one_hot, one_hot], 1), groups=2)
+            logits = self.model.from_patches(patches, tf.concat([one_hot, one_hot], 1), groups=2)
             real, fake = tf.split(logits, 2, 1)
             losses = tf.reduce_mean(tf.nn.softplus(-real), 1) + tf.reduce_mean(tf.nn.softplus(fake), 1)
             total = tf.reduce_sum(losses)  # A sum: each teacher's gradient is that of its own loss alone.
         self.optimizer.apply_gradients(zip(tape.gradient(total, self.weights), self.weights))
         return losses
 
-    def _advance(self, iterations, weights, moments, real_images, real_labels, pools, vote_images, vote_labels, seeds):
-        """Loads the state, trains once per pool, votes, and returns the new state, vote sum [m, d] and losses."""
+    def _advance(self, iterations, weights, moments, real_images, real_labels, rounds, vote_images, vote_labels, seeds):
+        """Loads the state, trains once per round, votes, and returns the new state, vote sum [m, d] and losses."""
         for variable, value in zip(self.weights, weights):
             variable.assign(value)
         for variable, value in zip(self.moments, moments):
             variable.assign(tf.cast(value, tf.float32))
         self.optimizer.iterations.assign(iterations)
         patches = [conv_patches(images) for images in real_images]
-        losses = [self.train(patches[i % len(patches)], real_labels[i % len(patches)], pool)
-                  for i, pool in enumerate(pools)]
+        losses = [self.train(patches[i % len(patches)], real_labels[i % len(patches)], *shared)
+                  for i, shared in enumerate(rounds)]
         vote_sum = ()
         if vote_images is not None:
             gradients = self.model.image_gradients(vote_images, tf.one_hot(vote_labels, self._config.num_classes))
@@ -134,40 +139,40 @@ class TeacherBank:
         return [rng.stream(self._config.seed, "batch", self.iterations + i).permutation(size)[:self.batch_size]
                 for i in range(count)]
 
-    def advance(self, pools: Sequence[FakePool], vote_images: tf.Tensor | None = None,
+    def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
                 vote_labels: tf.Tensor | None = None, step: int = 0,
                 progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
-        """Every teacher takes one optimizer step per pool; then, given images, all vote on them.
+        """Every teacher takes one optimizer step per round; then, given images, all vote on them.
 
         Args:
-          pools: fakes of each optimizer step.
+          rounds: one for each optimizer step.
           vote_images: m synthetic images [m, H, W, C], or None to train only.
           vote_labels: their labels, int [m].
           step: generator step, which seeds the stochastic quantisation.
           progress: called with the fraction of teachers done.
 
         Returns:
-          The vote sum, float64 [m, d] (or None), and the teachers' losses, float32 [N, len(pools)] (private).
+          The vote sum, float64 [m, d] (or None), and the teachers' losses, float32 [N, len(rounds)] (private).
 
         Raises:
           TrainingDivergedError: a loss is NaN or infinite.
         """
-        positions = self._batch_positions(len(pools))
-        losses = np.zeros([self._config.num_teachers, len(pools)], np.float32)
+        positions = self._batch_positions(len(rounds))
+        losses = np.zeros([self._config.num_teachers, len(rounds)], np.float32)
         vote_sum = None
         for span in self._spans():
-            votes, losses[span] = self._visit(span, positions, pools, vote_images, vote_labels, step)
+            votes, losses[span] = self._visit(span, positions, rounds, vote_images, vote_labels, step)
             if votes is not None:
                 vote_sum = votes if vote_sum is None else vote_sum + votes
             progress(span.stop / self._config.num_teachers)
-        self.iterations += len(pools)
+        self.iterations += len(rounds)
         if not np.isfinite(losses).all():
             raise TrainingDivergedError(
                 f"Expected finite teacher losses, got NaN or infinity at teacher step {self.iterations}; "
                 "lower learning_rate and train again.")
         return vote_sum, losses
 
-    def _visit(self, span, positions, pools, vote_images, vote_labels, step):
+    def _visit(self, span, positions, rounds, vote_images, vote_labels, step):
         """One chunk's part of `advance`: reads its state, computes, writes its state."""
         size, seeds = span.stop - span.start, None
         if size not in self._chunks:
@@ -179,7 +184,8 @@ class TeacherBank:
         weights, moments, votes, losses = self._chunks[size].advance(
             tf.constant(self.iterations, tf.int64), [w[span] for w in self.weights], [m[span] for m in self.moments],
             [to_unit(self._images[r]) for r in records], [self._labels[r] for r in records],
-            [pool.patches for pool in pools], vote_images, vote_labels, seeds)
+            [(shared.fakes, shared.noise) for shared in rounds],
+            vote_images, vote_labels, seeds)
         for mine, new in zip(self.weights + self.moments, weights + moments):
             mine[span] = new.numpy()
         votes = votes.numpy().astype(np.float64) if vote_images is not None else None

@@ -7,12 +7,13 @@ import zlib
 from typing import Sequence
 
 import numpy as np
+import tensorflow as tf
 
-from datalens_tf import _files
+from datalens_tf import _files, rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.partition import partition_indices
-from datalens_tf.errors import BudgetExhaustedError, CheckpointError, TrainingInterrupted
+from datalens_tf.errors import BudgetExhaustedError, CheckpointError, LedgerError, TrainingInterrupted
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, SecureGaussianNoise
 from datalens_tf.mechanisms.topagg import TopAgg
@@ -21,7 +22,7 @@ from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.student import Student
-from datalens_tf.training.teachers import FakePool, TeacherBank
+from datalens_tf.training.teachers import TeacherBank, TeacherRound
 
 _WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
 
@@ -92,6 +93,7 @@ class Trainer:
         self.folder = RunFolder(run_dir)
         self._open_folder()
         self.releases = checkpoint.ReleaseStore(self.folder.releases)
+        self._check_releases()
         self._stop_requested = False
 
     def request_stop(self) -> None:
@@ -102,6 +104,13 @@ class Trainer:
     def num_burnt(self) -> int:
         """Charges whose noisy sum was never stored."""
         return len(set(range(len(self.ledger.charges))) - self.releases.charges())
+
+    def _check_releases(self) -> None:
+        """Every stored sum must be paid for: a ledger that lost charges would understate epsilon."""
+        unpaid = self.releases.charges() - set(range(len(self.ledger.charges)))
+        if unpaid:
+            raise LedgerError(f"{self.ledger.path} has no charge {min(unpaid)}, but its noisy sum was released: "
+                              "restore the ledger from a copy.")
 
     def run(self) -> Student:
         """Trains until the budget or num_steps is reached and returns the student.
@@ -149,31 +158,39 @@ class Trainer:
         remaining = self.config.warmup_teacher_steps
         while remaining:
             count = min(_WARMUP_CALL, remaining)
-            bank.advance(self._pools(bank, student, count), progress=self._progress("warm-up"))
+            bank.advance(self._rounds(bank, student, count), progress=self._progress("warm-up"))
             remaining -= count
 
     def _step(self, step: int, bank: TeacherBank, student: Student) -> None:
         """Algorithm 1, one generator step. A stored release is used again instead of asking the teachers."""
-        pools = self._pools(bank, student, self.config.teacher_steps)
+        rounds = self._rounds(bank, student, self.config.teacher_steps)
         latents, labels = student.inputs(step)
         noisy, agreement = self.releases.load(step), None
         progress = self._progress(f"step {step}")
         if noisy is None:
-            vote_sum, losses = bank.advance(pools, student.images(latents, labels), labels, step, progress)
+            vote_sum, losses = bank.advance(rounds, student.images(latents, labels), labels, step, progress)
             agreement = float(np.sqrt(np.mean(np.square(vote_sum / self.config.num_teachers))))
             charge = self.ledger.spend(self.event, step=step)
             noisy = self.mechanism.privatize(vote_sum, self.noise, charge)
             self.releases.store(step, charge, noisy)
         else:
-            _, losses = bank.advance(pools, progress=progress)
+            _, losses = bank.advance(rounds, progress=progress)
         student_loss = student.train(latents, labels, self.mechanism.postprocess(noisy))
         self._report("on_step", StepReport(
             step=step, planned_steps=self.planned_steps, epsilon=self.ledger.spent(), student_loss=student_loss,
             student=student, teacher_loss=float(losses.mean()), vote_agreement=agreement))
 
-    def _pools(self, bank: TeacherBank, student: Student, count: int) -> list[FakePool]:
-        """Fresh fakes for the next `count` teacher steps."""
-        return [FakePool.from_images(student.pool(bank.iterations + i, bank.batch_size)) for i in range(count)]
+    def _rounds(self, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
+        """Fresh fakes and instance noise for the next `count` teacher steps, from public randomness."""
+        def one(iteration):
+            noise = None
+            if self.config.instance_noise:
+                stream = rng.stream(self.config.seed, "instance noise", iteration)
+                shape = (2 * bank.batch_size, *self.config.image_shape)
+                noise = tf.constant(self.config.instance_noise * stream.standard_normal(shape, np.float32))
+            return TeacherRound.from_images(student.pool(iteration, bank.batch_size), noise)
+
+        return [one(bank.iterations + i) for i in range(count)]
 
     def _progress(self, what: str):
         return lambda fraction: self._report("on_progress", what, fraction)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from scipy import stats
 
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms import TopAggLayer
+from datalens_tf.mechanisms.topagg_layer import TopAggLayer
 
 GRADIENTS = np.random.default_rng(0).normal(size=(8, 3, 24)).astype(np.float32) * 1e-5
 

@@ -1,0 +1,172 @@
+"""The bank computes what separate Keras models compute, and no teacher ever feels another one's records."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.data.partition import partition_indices
+from datalens_tf.errors import TrainingDivergedError
+from datalens_tf.mechanisms.topagg import TopAgg
+from datalens_tf.training.teachers import TeacherBank, TeacherRound, build_teachers
+from tests.models.ensemble_test import keras_conv, keras_dense, label_planes
+from tests.training import tiny
+
+CONFIG = tiny.CONFIG
+
+
+def make_bank(data, config=CONFIG, chunk_size=None):
+    partitions = partition_indices(len(data), config.num_teachers, config.partition_seed)
+    return TeacherBank(config, data.images, data.labels, partitions, TopAgg.from_config(config),
+                       PerformanceOptions(chunk_size=chunk_size))
+
+
+def make_rounds(count, seed=0, size=3):
+    rng = np.random.default_rng(seed)
+    return [(rng.uniform(size=(size, 3, 8, 8, 1)).astype(np.float32),
+             rng.normal(0, 0.3, (2 * size, 8, 8, 1)).astype(np.float32)) for _ in range(count)]
+
+
+def from_images(rounds):
+    return [TeacherRound.from_images(tf.constant(fakes), tf.constant(noise)) for fakes, noise in rounds]
+
+
+def advance(bank, count=2, seed=0):
+    rng = np.random.default_rng(seed)
+    images = tf.constant(rng.uniform(size=(CONFIG.batch_size, 8, 8, 1)), tf.float32)
+    return bank.advance(from_images(make_rounds(count, seed, bank.batch_size)), images,
+                        tf.constant([0, 1, 2], tf.int64), seed)
+
+
+class KerasTeacher:
+    """One teacher as ordinary Keras layers over label planes, with its own Adam."""
+
+    def __init__(self, ensemble, teacher):
+        self.conv_1, self.conv_2 = keras_conv(ensemble.conv_1, teacher), keras_conv(ensemble.conv_2, teacher)
+        self.dense_3, self.dense_4 = keras_dense(ensemble.dense_3, teacher), keras_dense(ensemble.dense_4, teacher)
+        self.norms = [tf.keras.layers.BatchNormalization(epsilon=1e-5) for _ in range(2)]
+        self.optimizer = tf.keras.optimizers.legacy.Adam(
+            CONFIG.learning_rate, beta_1=CONFIG.beta_1, beta_2=CONFIG.beta_2, epsilon=1e-8)
+
+    def logits(self, images, labels):
+        h = tf.nn.leaky_relu(self.conv_1(tf.concat([images, label_planes(labels, 8, 8)], -1)), 0.2)
+        h = self.conv_2(tf.concat([h, label_planes(labels, 4, 4)], -1))
+        h = tf.nn.leaky_relu(self.norms[0](h, training=True), 0.2)
+        h = self.dense_3(tf.concat([tf.reshape(h, [len(h), -1]), labels], -1))
+        h = tf.nn.leaky_relu(self.norms[1](h, training=True), 0.2)
+        return self.dense_4(tf.concat([h, labels], -1))[:, 0]
+
+    def step(self, real, fake, labels):
+        with tf.GradientTape() as tape:
+            loss = tf.keras.losses.BinaryCrossentropy(from_logits=True)
+            total = loss(tf.ones(len(real)), self.logits(real, labels)) + loss(
+                tf.zeros(len(fake)), self.logits(fake, labels))
+        weights = [w for layer in (self.conv_1, self.conv_2, *self.norms, self.dense_3, self.dense_4)
+                   for w in layer.trainable_weights]
+        self.optimizer.apply_gradients(zip(tape.gradient(total, weights), weights))
+        return float(total)
+
+
+def test_optimizer_steps_equal_a_loop_over_keras_models():
+    data = tiny.dataset(12)
+    bank = make_bank(data, chunk_size=2)
+    ensemble = build_teachers(CONFIG, CONFIG.num_teachers)
+    for variable, value in zip(ensemble.trainable_variables, bank.weights):
+        variable.assign(value)
+    loop = [KerasTeacher(ensemble, t) for t in range(CONFIG.num_teachers)]
+    rounds = make_rounds(2)
+    _, losses = bank.advance(from_images(rounds))
+    partitions = partition_indices(12, CONFIG.num_teachers, CONFIG.partition_seed)
+    for t, keras in enumerate(loop):
+        classes = data.labels[partitions[t]]
+        for i, (fakes, noise) in enumerate(rounds):
+            real = data.images[partitions[t]] / np.float32(255) + noise[:3]
+            fake = np.stack([fakes[j, label] for j, label in enumerate(classes)]) + noise[3:]
+            loss = keras.step(tf.constant(real), tf.constant(fake), tf.one_hot(classes, 3))
+            assert losses[t, i] == pytest.approx(loss, rel=1e-5)
+    for variable, value in zip(ensemble.trainable_variables, bank.weights):
+        variable.assign(value)
+    for t, keras in enumerate(loop):
+        for mine, other in [(keras_conv(ensemble.conv_1, t), keras.conv_1), (keras_conv(ensemble.conv_2, t), keras.conv_2),
+                            (keras_dense(ensemble.dense_3, t), keras.dense_3),
+                            (keras_dense(ensemble.dense_4, t), keras.dense_4)]:
+            for got, want in zip(mine.get_weights(), other.get_weights()):
+                np.testing.assert_allclose(got, want, atol=2e-5)
+        for got, norm in zip((ensemble.norm_2, ensemble.norm_3), keras.norms):
+            np.testing.assert_allclose(got.gamma[t], norm.gamma, atol=2e-5)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 4])
+def test_replacing_one_record_leaves_every_other_teacher_bit_identical(chunk_size):
+    data, victim = tiny.dataset(20), 7
+    other = tiny.dataset(20)
+    other.images[victim] = 255 - other.images[victim]
+    other.labels[victim] = (other.labels[victim] + 1) % 3
+    banks = [make_bank(d, chunk_size=chunk_size) for d in (data, other)]
+    for step in range(3):
+        for bank in banks:
+            advance(bank, seed=step)
+    partitions = partition_indices(20, CONFIG.num_teachers, CONFIG.partition_seed)
+    owner = int(np.argwhere(partitions == victim)[0, 0])
+    rest = [t for t in range(CONFIG.num_teachers) if t != owner]
+    for mine, theirs in zip(banks[0].weights + banks[0].moments, banks[1].weights + banks[1].moments):
+        assert mine[rest].tobytes() == theirs[rest].tobytes()
+    assert any(not np.array_equal(a[owner], b[owner]) for a, b in zip(banks[0].weights, banks[1].weights))
+
+
+def test_vote_sums_of_neighbouring_data_sets_stay_within_the_sensitivity():
+    data, other = tiny.dataset(20), tiny.dataset(20)
+    other.images[3], other.labels[3] = 0, 2
+    sums = [advance(make_bank(d))[0] for d in (data, other)]
+    assert 0 < np.linalg.norm(sums[0] - sums[1]) <= TopAgg.from_config(CONFIG).l2_sensitivity(CONFIG.batch_size)
+
+
+def test_vote_sum_is_that_of_all_teachers_whatever_the_chunks():
+    sums = [advance(make_bank(tiny.dataset(20), chunk_size=size))[0] for size in (1, 3, 4)]
+    np.testing.assert_array_equal(sums[0], sums[1])
+    np.testing.assert_array_equal(sums[0], sums[2])
+    # Each teacher casts k votes per image; their sum has the parity of the number of voters.
+    assert np.all(np.abs(sums[0]) <= CONFIG.num_teachers) and np.abs(sums[0]).sum() > 0
+
+
+def test_each_teacher_reads_its_own_partition_only(monkeypatch):
+    data = tiny.dataset(20)
+    read = []
+
+    class Recorder(np.ndarray):
+        def __getitem__(self, index):
+            if isinstance(index, np.ndarray):
+                read.append(index)
+            return np.asarray(self)[index]
+
+    bank = make_bank(data, chunk_size=1)
+    bank._images = data.images.view(Recorder)
+    advance(bank)
+    partitions = partition_indices(20, CONFIG.num_teachers, CONFIG.partition_seed)
+    for teacher in range(CONFIG.num_teachers):
+        mine = {int(i) for index in read[2 * teacher:2 * teacher + 2] for i in index.reshape(-1)}
+        assert mine and mine <= set(partitions[teacher].tolist())
+
+
+def test_instance_noise_off_means_off():
+    bank_with_zero, bank_without = make_bank(tiny.dataset(20)), make_bank(tiny.dataset(20))
+    (fakes, _), = make_rounds(1)
+    zero = TeacherRound.from_images(tf.constant(fakes), tf.zeros([6, 8, 8, 1]))
+    bank_with_zero.advance([zero])
+    bank_without.advance([TeacherRound.from_images(tf.constant(fakes))])
+    for a, b in zip(bank_with_zero.weights, bank_without.weights):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_mixed_precision_stays_close_to_float32():
+    banks = [make_bank(tiny.dataset(20), CONFIG.replace(precision=p)) for p in ("float32", "mixed_bfloat16")]
+    losses = [advance(bank)[1] for bank in banks]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0.02)
+    assert not np.array_equal(losses[0], losses[1])
+
+
+def test_divergence_is_one_clear_error():
+    bank = make_bank(tiny.dataset(20))
+    bank.weights[0][2] = np.nan
+    with pytest.raises(TrainingDivergedError, match="finite teacher losses"):
+        advance(bank)

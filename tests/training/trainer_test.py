@@ -1,0 +1,268 @@
+"""Charge, draw, store, use; stop before the budget; resume to the same bits, whatever was interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.errors import BudgetExhaustedError, CheckpointError, DataLensError, LedgerError, TrainingInterrupted
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNoise
+from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.training import checkpoint
+from datalens_tf.training.callbacks import Callback
+from datalens_tf.training.trainer import Trainer, noise_source, replay
+from tests.training import tiny
+
+CONFIG = tiny.CONFIG
+EVERY_STEP = PerformanceOptions(checkpoint_minutes=0)
+NEVER = PerformanceOptions(checkpoint_minutes=1e6)
+
+
+class Stop(Callback):
+    """Interrupts after a given step."""
+
+    def __init__(self, step):
+        self.step, self.trainer = step, None
+
+    def on_step(self, report):
+        if report.step == self.step:
+            self.trainer.request_stop()
+
+
+def train(run_dir, config=CONFIG, options=NEVER, stop_after=None, data=None, **kwargs):
+    stop = Stop(stop_after)
+    trainer = Trainer(config, data or tiny.dataset(), run_dir, options=options, callbacks=[stop], **kwargs)
+    stop.trainer = trainer
+    return trainer, trainer.run()
+
+
+def released_bytes(student):
+    return b"".join(variable.numpy().tobytes() for variable in student.released().variables)
+
+
+@pytest.fixture(name="reference", scope="module")
+def fixture_reference(tmp_path_factory):
+    """An uninterrupted run."""
+    run_dir = tmp_path_factory.mktemp("reference")
+    trainer, student = train(run_dir)
+    return trainer, released_bytes(student)
+
+
+def test_every_step_is_charged_once_and_the_budget_is_kept(reference):
+    trainer, _ = reference
+    ledger = PrivacyLedger.open(trainer.folder.ledger)
+    assert [charge.step for charge in ledger.charges] == [1, 2, 3, 4, 5]
+    assert all(charge.event == trainer.event for charge in ledger.charges)
+    assert ledger.spent() <= CONFIG.epsilon
+    assert trainer.num_burnt == 0
+
+
+def test_training_stops_before_the_budget_is_exceeded(tmp_path):
+    trainer, _ = train(tmp_path, CONFIG.replace(num_steps=None, epsilon=1.5, warmup_teacher_steps=0))
+    spent = trainer.ledger.spent()
+    assert spent <= 1.5
+    assert not trainer.ledger.can_spend(trainer.event)
+    assert len(trainer.ledger.charges) == trainer.planned_steps > 0
+
+
+def test_a_budget_that_pays_for_nothing_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(BudgetExhaustedError, match="does not pay for a single step"):
+        Trainer(CONFIG.replace(epsilon=0.01), tiny.dataset(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_charge_is_on_disk_before_the_noise_is_drawn_and_the_sum_before_it_is_used(tmp_path):
+    class Watching(InsecureSeededNoise):
+        def draw(self, shape, stddev, index):
+            charges = PrivacyLedger.open(tmp_path / "ledger.jsonl").charges
+            assert [charge.index for charge in charges] == list(range(index + 1))
+            assert len(list((tmp_path / "private" / "releases").glob("*.npz"))) == index
+            return super().draw(shape, stddev, index)
+
+    trainer, _ = train(tmp_path, noise=Watching(3))
+    assert len(trainer.releases) == 5
+
+
+@pytest.mark.parametrize("options", [EVERY_STEP, NEVER])
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, reference, options):
+    for step in (1, 3):
+        with pytest.raises(TrainingInterrupted, match="--resume"):
+            train(tmp_path, options=options, stop_after=step)
+    trainer, student = train(tmp_path, options=options)
+    assert released_bytes(student) == reference[1]
+    assert len(trainer.ledger.charges) == 5
+
+
+def test_without_any_snapshot_the_state_is_computed_again_from_stored_releases(tmp_path, reference):
+    with pytest.raises(TrainingInterrupted):
+        train(tmp_path, stop_after=3)
+    for snapshot in (tmp_path / "private" / "checkpoints").iterdir():
+        for file in snapshot.iterdir():
+            file.unlink()
+        snapshot.rmdir()
+    trainer, student = train(tmp_path)
+    assert released_bytes(student) == reference[1]
+    assert len(trainer.ledger.charges) == 5
+
+
+def test_the_student_can_be_replayed_from_releases_alone(reference):
+    trainer, expected = reference
+    student = replay(CONFIG, trainer.mechanism, trainer.releases, 5)
+    assert released_bytes(student) == expected
+    with pytest.raises(CheckpointError, match="the last is step 5"):
+        replay(CONFIG, trainer.mechanism, trainer.releases, 6)
+
+
+def test_a_charge_without_a_stored_sum_is_burnt_and_never_drawn_again(tmp_path):
+    indices = []
+
+    class Recording(InsecureSeededNoise):
+        def draw(self, shape, stddev, index):
+            indices.append(index)
+            return super().draw(shape, stddev, index)
+
+    with pytest.raises(TrainingInterrupted):
+        train(tmp_path, stop_after=2, noise=Recording(3))
+    ledger = PrivacyLedger.open(tmp_path / "ledger.jsonl")
+    ledger.spend(ledger.step_event, step=3)  # Death between charge and store.
+    trainer, _ = train(tmp_path, noise=Recording(3))
+    assert indices == [0, 1, 3, 4, 5]
+    assert trainer.num_burnt == 1 and len(trainer.ledger.charges) == 6
+
+
+def test_epsilon_is_a_function_of_the_configuration_only(tmp_path):
+    spent = [train(tmp_path / str(seed), data=tiny.dataset(seed=seed))[0].ledger.spent() for seed in (0, 1)]
+    assert spent[0] == spent[1]
+
+
+def test_seeding_everything_twice_gives_equal_weights_but_different_noise(tmp_path):
+    config = CONFIG.replace(insecure_noise_seed=None, num_steps=1)
+    assert isinstance(noise_source(config), SecureGaussianNoise)
+    sums = []
+    for name in "ab":
+        np.random.seed(1)
+        trainer, _ = train(tmp_path / name, config)
+        sums.append(trainer.releases.load(1))
+    difference = sums[0] - sums[1]  # Equal vote sums cancel: what remains is noise on every coordinate.
+    assert np.all(difference != 0) and difference.std() > 0.8 * CONFIG.noise_stddev
+
+
+def test_another_configuration_or_data_set_is_refused(tmp_path):
+    train(tmp_path)
+    with pytest.raises(CheckpointError, match="another configuration"):
+        train(tmp_path, CONFIG.replace(vote_threshold=0.4))
+    with pytest.raises(CheckpointError, match="other records"):
+        train(tmp_path, data=tiny.dataset(seed=9))
+
+
+def test_damaged_snapshot_release_and_ledger_are_one_clear_error(tmp_path):
+    with pytest.raises(TrainingInterrupted):
+        train(tmp_path, stop_after=2)
+    snapshot = next((tmp_path / "private" / "checkpoints").glob("step-*")) / "teachers-003.bin"
+    content = snapshot.read_bytes()
+    for damage in (content[:-1], content[:-1] + bytes([content[-1] ^ 1])):
+        snapshot.write_bytes(damage)
+        with pytest.raises(CheckpointError, match="Damaged checkpoint .*teachers-003.bin"):
+            train(tmp_path)
+    snapshot.write_bytes(content)
+    release = tmp_path / "private" / "releases" / "000001.npz"
+    whole = release.read_bytes()
+    release.write_bytes(whole[:100])
+    with pytest.raises(CheckpointError, match="000001.npz"):
+        train(tmp_path)
+    release.write_bytes(whole)
+    ledger = tmp_path / "ledger.jsonl"
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join([lines[0], lines[1].replace('"step": 1', '"step": 7'), *lines[2:]]))
+    with pytest.raises(LedgerError, match="line 2"):
+        train(tmp_path)
+
+
+def test_a_ledger_that_lost_charges_is_refused(tmp_path):
+    with pytest.raises(TrainingInterrupted):
+        train(tmp_path, stop_after=2)
+    ledger = tmp_path / "ledger.jsonl"
+    ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(LedgerError, match="charge 1"):
+        train(tmp_path)
+
+
+def test_private_folder_is_closed_to_others_and_the_run_folder_is_locked(tmp_path):
+    trainer, _ = train(tmp_path)
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
+    with checkpoint.exclusive(tmp_path):
+        with pytest.raises(CheckpointError, match="in use by another process"):
+            trainer.run()
+
+
+def test_unwritable_folder_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataLensError, match="Cannot write"):
+        Trainer(CONFIG, tiny.dataset(), tmp_path / "file" / "run")
+
+
+CHILD = """
+import pathlib, sys
+from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.training.trainer import Trainer
+from tests.training import tiny, trainer_test
+trainer, student = trainer_test.train(sys.argv[1], tiny.CONFIG.replace(num_steps=12), trainer_test.EVERY_STEP)
+pathlib.Path(sys.argv[1], "done").write_bytes(trainer_test.released_bytes(student))
+"""
+
+
+def test_sigkill_at_random_moments_loses_no_charge_and_changes_no_bit(tmp_path):
+    """SIGKILL three times; then the generator equals that of an uninterrupted run with the same burnt charges."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    killed, random = tmp_path / "killed", np.random.default_rng()
+    lines = 0
+    for kill in (True, True, True, False):
+        child = subprocess.Popen([sys.executable, "-c", CHILD, str(killed)], env=environment, stderr=subprocess.PIPE)
+        if kill:
+            deadline = time.monotonic() + 120
+            while _num_lines(killed / "ledger.jsonl") < lines + 2 and time.monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(random.uniform(0, 0.2))
+            child.send_signal(signal.SIGKILL)
+        _, errors = child.communicate()
+        assert child.returncode == (-signal.SIGKILL if kill else 0), errors.decode()
+        now = _num_lines(killed / "ledger.jsonl")
+        assert now >= lines  # No charge is ever lost.
+        lines = now
+    ledger = PrivacyLedger.open(killed / "ledger.jsonl")
+    store = checkpoint.ReleaseStore(killed / "private" / "releases")
+    used = store.charges()
+    assert len(used) == len(store) == 12  # No charge pays for two releases.
+    burnt = {charge.index: charge.step for charge in ledger.charges if charge.index not in used}
+
+    config = CONFIG.replace(num_steps=12)
+
+    class Burn(Callback):
+        """Charges without a release where the killed run did."""
+
+        def on_progress(self, what, fraction):
+            while len(trainer.ledger.charges) in burnt and fraction == 1 and what.startswith("step"):
+                trainer.ledger.spend(trainer.event, step=burnt[len(trainer.ledger.charges)] or 0)
+
+    trainer = Trainer(config, tiny.dataset(), tmp_path / "whole", options=NEVER, callbacks=[Burn()])
+    assert released_bytes(trainer.run()) == (killed / "done").read_bytes()
+    assert trainer.ledger.spent() == ledger.spent()
+
+
+def _num_lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_only_the_private_folder_knows_losses_on_records(reference):
+    trainer, _ = reference
+    public = [path for path in trainer.folder.path.rglob("*")
+              if path.is_file() and trainer.folder.private not in path.parents]
+    assert {path.name for path in public} == {"config.json", "ledger.jsonl"}
+    assert "loss" not in trainer.folder.ledger.read_text()
+    assert json.loads(trainer.folder.config.read_text())["num_teachers"] == CONFIG.num_teachers
