@@ -184,25 +184,30 @@ class PerformanceOptions:
         _validate.require(self.checkpoint_minutes >= 0, "checkpoint_minutes", self.checkpoint_minutes, ">= 0")
 
 
+# How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2
+# teacher steps without instance noise, teachers memorise their 15 records and their votes hardly agree.
+_TRAINING = dict(warmup_teacher_steps=60, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
+                 precision="mixed_bfloat16")
+
+
 def _presets() -> dict[tuple[str, float], DataLensConfig]:
     """SPEC section 7: the authors' commands, where they disagree with the paper's text."""
-    columns = ("num_teachers", "batch_size", "top_k", "noise_stddev", "vote_threshold", "clip", "latent_dim",
-               "warmup_teacher_steps")
+    columns = ("num_teachers", "batch_size", "top_k", "noise_stddev", "vote_threshold", "clip", "latent_dim")
     table = {
-        ("mnist", 1.0): (4000, 15, 200, 5000.0, 0.7, 1e-5, 50, 10),
-        ("fashion_mnist", 1.0): (4000, 15, 200, 5000.0, 0.9, 1e-5, 50, 10),
-        ("celeba_gender", 1.0): (6000, 27, 700, 9000.0, 0.85, 1e-5, 100, 30),
-        ("celeba_hair", 1.0): (8000, 15, 700, 9000.0, 0.9, 1e-5, 100, 30),
-        ("places365", 1.0): (6000, 20, 700, 9000.0, 0.85, 1e-5, 100, 30),
-        ("mnist", 10.0): (4000, 15, 300, 800.0, 0.2, 1e-5, 50, 10),
-        ("fashion_mnist", 10.0): (4000, 15, 350, 1000.0, 0.27, 1e-5, 64, 10),
-        ("celeba_gender", 10.0): (6000, 27, 500, 700.0, 0.12, None, 100, 30),
-        ("celeba_hair", 10.0): (4000, 30, 500, 700.0, 0.25, None, 100, 30),
-        ("places365", 10.0): (6000, 20, 700, 700.0, 0.12, None, 100, 30),
+        ("mnist", 1.0): (4000, 15, 200, 5000.0, 0.7, 1e-5, 50),
+        ("fashion_mnist", 1.0): (4000, 15, 200, 5000.0, 0.9, 1e-5, 50),
+        ("celeba_gender", 1.0): (6000, 27, 700, 9000.0, 0.85, 1e-5, 100),
+        ("celeba_hair", 1.0): (8000, 15, 700, 9000.0, 0.9, 1e-5, 100),
+        ("places365", 1.0): (6000, 20, 700, 9000.0, 0.85, 1e-5, 100),
+        ("mnist", 10.0): (4000, 15, 300, 800.0, 0.2, 1e-5, 50),
+        ("fashion_mnist", 10.0): (4000, 15, 350, 1000.0, 0.27, 1e-5, 64),
+        ("celeba_gender", 10.0): (6000, 27, 500, 700.0, 0.12, None, 100),
+        ("celeba_hair", 10.0): (4000, 30, 500, 700.0, 0.25, None, 100),
+        ("places365", 10.0): (6000, 20, 700, 700.0, 0.12, None, 100),
     }
     return {
         (dataset, epsilon): DataLensConfig(
-            dataset=dataset, epsilon=epsilon, teacher_batch_size=row[1], **dict(zip(columns, row)))
+            dataset=dataset, epsilon=epsilon, teacher_batch_size=row[1], **_TRAINING, **dict(zip(columns, row)))
         for (dataset, epsilon), row in table.items()
     }
 

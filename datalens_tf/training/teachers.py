@@ -14,7 +14,7 @@ from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
 
-_CHUNK_BYTES = 24 * 2**20  # Weights of one chunk: with gradients and moments they stay near the last-level cache.
+_CHUNK_BYTES = 18 * 2**20  # Weights of one chunk: with gradients and moments they stay near the last-level cache.
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 

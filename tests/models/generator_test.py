@@ -1,0 +1,54 @@
+"""The generator works at every promised size, and one image does not depend on its neighbours."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.models.generator import Generator
+
+
+def make(shape=(8, 8, 1), classes=3, latent_dim=4):
+    tf.keras.utils.set_random_seed(0)
+    return Generator(shape, classes, latent_dim, units=16, filters=8)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (12, 20, 3), (64, 64, 3)])
+def test_images_have_the_promised_shape_and_range(shape):
+    images = make(shape)([tf.random.normal([5, 4]), tf.constant([0, 1, 2, 0, 1])]).numpy()
+    assert images.shape == (5, *shape)
+    assert images.dtype == np.float32 and 0 <= images.min() <= images.max() <= 1
+
+
+def test_sizes_that_two_strided_layers_cannot_make_are_refused():
+    with pytest.raises(InvalidArgumentError, match="divisible by 4"):
+        make((10, 8, 1))
+
+
+def test_label_and_latents_both_matter():
+    generator, latents = make(), tf.random.normal([2, 4], seed=1)
+    generator.set_statistics(tf.random.normal([300, 4], seed=2), tf.constant(np.arange(300) % 3))
+    images = generator([latents, tf.constant([0, 0])]).numpy()
+    assert not np.allclose(images[0], images[1])
+    assert not np.allclose(images, generator([latents, tf.constant([1, 2])]).numpy())
+
+
+def test_one_image_alone_equals_the_same_image_among_many():
+    generator = make()
+    latents, labels = tf.random.normal([300, 4], seed=2), tf.constant(np.arange(300) % 3)
+    generator.set_statistics(latents, labels)
+    together = generator([latents, labels]).numpy()
+    alone = generator([latents[:1], labels[:1]]).numpy()
+    np.testing.assert_allclose(alone[0], together[0], atol=1e-6)
+
+
+def test_set_statistics_reproduces_the_batch_it_was_given():
+    generator = make()
+    latents, labels = tf.random.normal([300, 4], seed=3), tf.constant(np.arange(300) % 3)
+    generator.set_statistics(latents, labels)
+    np.testing.assert_allclose(
+        generator([latents, labels]), generator([latents, labels], training=True), atol=2e-3)
+    before = [norm.moving_mean.numpy() for norm in generator.norms]
+    generator([latents + 1, labels])
+    for norm, mean in zip(generator.norms, before):
+        np.testing.assert_array_equal(norm.moving_mean, mean)
