@@ -74,7 +74,8 @@ class EnsembleDiscriminator(tf.keras.Model):
         return self.conv_1.image_gradient(tape.gradient(total, first))
 
     def _head(self, features: tf.Tensor, labels: tf.Tensor, groups: int) -> tf.Tensor:
-        features = tf.nn.leaky_relu(features, 0.2)
+        # In float32 whatever the precision: bfloat16 is for matrix products, and slow elsewhere.
+        features = tf.nn.leaky_relu(tf.cast(features, tf.float32), 0.2)
         features = tf.nn.leaky_relu(self.norm_2(self.conv_2((features, labels)), groups=groups), 0.2)
         features = tf.reshape(features, [self.num_teachers, tf.shape(features)[1], self.dense_3.kernel.shape[1]])
         features = tf.nn.leaky_relu(self.norm_3(self.dense_3((features, labels)), groups=groups), 0.2)

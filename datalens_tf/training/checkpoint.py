@@ -9,7 +9,7 @@ import shutil
 import time
 import zipfile
 import zlib
-from typing import Iterator
+from typing import BinaryIO, Iterable, Iterator
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from datalens_tf.errors import CheckpointError
 from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
 
-_BLOCK = 2**26
+_SYNC_BYTES = 2**27
 
 
 @contextlib.contextmanager
@@ -101,7 +101,8 @@ class Saver:
                 shutil.rmtree(aside)
             aside = _files.temporary_sibling(final)
             aside.mkdir()
-            checksums = {name: _write_array(aside / name, array) for name, array in self._arrays().items()}
+            checksums = {name: _write_blocks(aside / name, self._bank.blocks(index))
+                         for index, name in enumerate(self._names())}
             student = _files.npz_bytes(self._student.state())
             _files.atomic_write(aside / "student.npz", student)
             checksums["student.npz"] = zlib.crc32(student)
@@ -125,27 +126,30 @@ class Saver:
         snapshots = sorted(self._directory.glob("step-*"))
         if not snapshots:
             return None
-        folder = snapshots[-1]
+        folder, name = snapshots[-1], "meta.json"
         try:
             meta = json.loads((folder / "meta.json").read_text())
             if meta["config_digest"] != self._digest:
                 raise CheckpointError(f"{folder} belongs to another configuration: choose another run folder.")
-            for name, array in self._arrays().items():
-                if _read_array(folder / name, array) != meta["checksums"][name]:
-                    raise _damaged(folder / name)
-            student = (folder / "student.npz").read_bytes()
-            if zlib.crc32(student) != meta["checksums"]["student.npz"]:
-                raise _damaged(folder / "student.npz")
-            self._student.restore(_read_npz(folder / "student.npz"))
+            for index, name in enumerate(self._names()):
+                with open(folder / name, "rb") as file:
+                    reader = _Reader(file)
+                    self._bank.replace(index, reader.read)
+                    if file.read(1) or reader.checksum != meta["checksums"][name]:
+                        raise _damaged(folder / name)
+            name = "student.npz"
+            student = (folder / name).read_bytes()
+            if zlib.crc32(student) != meta["checksums"][name]:
+                raise _damaged(folder / name)
+            self._student.restore(_read_npz(folder / name))
             self._bank.iterations = int(meta["iterations"])
             return int(meta["step"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise _damaged(folder) from error
+            raise _damaged(folder / name) from error
 
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """The bank's arrays by file name."""
-        return {f"teachers-{index:03d}.bin": array
-                for index, array in enumerate(self._bank.weights + self._bank.moments)}
+    def _names(self) -> list[str]:
+        """File names of the bank's arrays."""
+        return [f"teachers-{index:03d}.bin" for index in range(self._bank.num_arrays)]
 
 
 def _damaged(path: pathlib.Path) -> CheckpointError:
@@ -154,35 +158,43 @@ def _damaged(path: pathlib.Path) -> CheckpointError:
         f"Damaged checkpoint {path}: delete its folder, and --resume computes the state again from stored releases.")
 
 
-def _write_array(path: pathlib.Path, array: np.ndarray) -> int:
-    """Writes raw bytes block by block, durably; returns their CRC-32."""
-    checksum = 0
-    view = array.reshape(-1).view(np.uint8)
+def _write_blocks(path: pathlib.Path, blocks: Iterable[np.ndarray]) -> int:
+    """Writes the blocks' raw bytes one after the other, durably; returns their CRC-32."""
+    checksum = unsynced = 0
     with open(path, "wb") as file:
-        for start in range(0, view.size, _BLOCK):
-            block = view[start:start + _BLOCK]
-            checksum = zlib.crc32(block, checksum)
-            file.write(block)
-            # Write-back starts now, so that gigabytes of dirty pages never compete with the bank for memory.
-            file.flush()
-            os.fdatasync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        for block in blocks:
+            view = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+            checksum = zlib.crc32(view, checksum)
+            file.write(view)
+            unsynced += view.size
+            if unsynced >= _SYNC_BYTES:
+                # So that gigabytes of dirty pages never compete with the bank for memory.
+                unsynced = 0
+                _sync(file)
+        _sync(file)
     return checksum
 
 
-def _read_array(path: pathlib.Path, array: np.ndarray) -> int:
-    """Fills the array from a file of exactly its size; returns the CRC-32."""
-    view = array.reshape(-1).view(np.uint8)
-    if path.stat().st_size != view.size:
-        raise _damaged(path)
-    checksum = 0
-    with open(path, "rb") as file:
-        for start in range(0, view.size, _BLOCK):
-            block = view[start:start + _BLOCK]
-            if file.readinto(block) != block.size:
-                raise _damaged(path)
-            checksum = zlib.crc32(block, checksum)
-    return checksum
+def _sync(file: BinaryIO) -> None:
+    """Makes what was written durable and lets go of the memory that caches it."""
+    file.flush()
+    os.fdatasync(file.fileno())
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class _Reader:
+    """Reads a file piece by piece and sums it up."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self.checksum = file, 0
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes; raises ValueError if the file has fewer."""
+        content = self._file.read(size)
+        if len(content) != size:
+            raise ValueError("the file is too short")
+        self.checksum = zlib.crc32(content, self.checksum)
+        return content
 
 
 def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:

@@ -1,6 +1,9 @@
 """The teachers' state and their part of a generator step."""
 
+import collections
+import concurrent.futures
 import dataclasses
+import threading
 from typing import Callable, Iterator, Sequence
 
 import numpy as np
@@ -14,8 +17,8 @@ from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
 
+_ADAM_EPSILON = 1e-8  # As in TensorFlow 1, which the authors used.
 _CHUNK_BYTES = 18 * 2**20  # Weights of one chunk: with gradients and moments they stay near the last-level cache.
-_BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,48 +45,63 @@ class _Chunk:
 
     def __init__(self, size: int, config: DataLensConfig, mechanism: Mechanism):
         self._config, self._mechanism = config, mechanism
-        self.model = build_teachers(config, size)
-        self.optimizer = tf.keras.optimizers.legacy.Adam(
-            config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2, epsilon=1e-8)
-        self.weights = self.model.trainable_variables
-        self.optimizer._create_all_weights(self.weights)  # pylint: disable=protected-access
-        self.moments = [self.optimizer.get_slot(w, slot) for slot in ("m", "v") for w in self.weights]
+        self._model = build_teachers(config, size)
+        self._adam = tf.function(self._adam_step, jit_compile=True)
         self.advance = tf.function(self._advance)
 
-    def train(self, real_patches, labels, fakes, noise):
-        """One optimizer step of every teacher on real [T, B, P, 25C] with labels [T, B]; returns losses [T]."""
+    def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds):
+        """Trains once per round, votes, and returns the new state, the vote sum [m, d] and losses [T, rounds]."""
+        patches, losses = [conv_patches(images) for images in real_images], []
+        for i, (fakes, noise) in enumerate(rounds):
+            loss, gradients = self._gradients(
+                state, patches[i % len(patches)], real_labels[i % len(patches)], fakes, noise)
+            state = self._adam(state, gradients, iterations + (i + 1))
+            losses.append(loss)
+        vote_sum = ()
+        if vote_images is not None:
+            self._load(state)
+            gradients = self._model.image_gradients(vote_images, tf.one_hot(vote_labels, self._config.num_classes))
+            flat = tf.reshape(gradients, [self._model.num_teachers, tf.shape(vote_images)[0], -1])
+            vote_sum = tf.reduce_sum(self._mechanism.compress(flat, seeds), 0)
+        return state, vote_sum, tf.stack(losses, 1)
+
+    def _load(self, state):
+        """Makes the model compute with these weights."""
+        for variable, value in zip(self._model.trainable_variables, state):
+            variable.assign(value)
+
+    def _gradients(self, state, real_patches, labels, fakes, noise):
+        """Losses [T] on real patches [T, B, P, 25C] with labels [T, B] and on fakes, and gradients of the weights."""
         one_hot = tf.one_hot(labels, self._config.num_classes)
         positions = tf.broadcast_to(tf.range(labels.shape[1], dtype=labels.dtype), labels.shape)
-        fake_patches = tf.gather_nd(fakes, tf.stack([positions, labels], -1))
-        patches = tf.concat([real_patches, fake_patches], 1)
+        patches = tf.concat([real_patches, tf.gather_nd(fakes, tf.stack([positions, labels], -1))], 1)
         if noise is not None:
             patches += noise
+        self._load(state)
+        weights = self._model.trainable_variables
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(self.weights)
-            logits = self.model.from_patches(patches, tf.concat([one_hot, one_hot], 1), groups=2)
+            tape.watch(weights)
+            logits = self._model.from_patches(patches, tf.concat([one_hot, one_hot], 1), groups=2)
             real, fake = tf.split(logits, 2, 1)
             losses = tf.reduce_mean(tf.nn.softplus(-real), 1) + tf.reduce_mean(tf.nn.softplus(fake), 1)
             total = tf.reduce_sum(losses)  # A sum: each teacher's gradient is that of its own loss alone.
-        self.optimizer.apply_gradients(zip(tape.gradient(total, self.weights), self.weights))
-        return losses
+        return losses, tape.gradient(total, weights)
 
-    def _advance(self, iterations, weights, moments, real_images, real_labels, rounds, vote_images, vote_labels, seeds):
-        """Loads the state, trains once per round, votes, and returns the new state, vote sum [m, d] and losses."""
-        for variable, value in zip(self.weights, weights):
-            variable.assign(value)
-        for variable, value in zip(self.moments, moments):
-            variable.assign(tf.cast(value, tf.float32))
-        self.optimizer.iterations.assign(iterations)
-        patches = [conv_patches(images) for images in real_images]
-        losses = [self.train(patches[i % len(patches)], real_labels[i % len(patches)], *shared)
-                  for i, shared in enumerate(rounds)]
-        vote_sum = ()
-        if vote_images is not None:
-            gradients = self.model.image_gradients(vote_images, tf.one_hot(vote_labels, self._config.num_classes))
-            flat = tf.reshape(gradients, [self.model.num_teachers, tf.shape(vote_images)[0], -1])
-            vote_sum = tf.reduce_sum(self._mechanism.compress(flat, seeds), 0)
-        return ([w.read_value() for w in self.weights],
-                [tf.cast(m, tf.bfloat16) for m in self.moments], vote_sum, losses)
+    def _adam_step(self, state, gradients, step):
+        """One Adam step (Kingma and Ba, 2015, the form before their section 2.1) of state [weights, m, v].
+
+        Compiled: weights and bfloat16 moments are read and written once, and memory is what bounds this.
+        """
+        config, count = self._config, len(gradients)
+        step = tf.cast(step, tf.float32)
+        rate = config.learning_rate * tf.sqrt(1 - config.beta_2**step) / (1 - config.beta_1**step)
+        new = []
+        for weight, m, v, gradient in zip(state[:count], state[count:2 * count], state[2 * count:], gradients):
+            m = config.beta_1 * tf.cast(m, tf.float32) + (1 - config.beta_1) * gradient
+            v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)
+            new.append((weight - rate * m / (tf.sqrt(v) + _ADAM_EPSILON), tf.cast(m, tf.bfloat16),
+                        tf.cast(v, tf.bfloat16)))
+        return [array for kind in zip(*new) for array in kind]
 
 
 def build_teachers(config: DataLensConfig, size: int) -> EnsembleDiscriminator:
@@ -112,24 +130,49 @@ class TeacherBank:
                  mechanism: Mechanism, options: PerformanceOptions = PerformanceOptions()):
         self._config, self._mechanism = config, mechanism
         self._images, self._labels, self._partitions = images, labels, partitions
-        self._chunks: dict[int, _Chunk] = {}
+        self._idle: dict[int, list[_Chunk]] = collections.defaultdict(list)
+        self._building = threading.Lock()
+        self._workers = options.num_threads or 1
         self.iterations = 0
         self.batch_size = min(partitions.shape[1], config.teacher_batch_size)
-        self.weights = self._initial_weights()
-        self.moments = [np.zeros(w.shape, _BFLOAT16) for _ in ("m", "v") for w in self.weights]
-        bytes_per_teacher = sum(w[0].nbytes for w in self.weights)
-        self.chunk_size = min(options.chunk_size or max(1, _CHUNK_BYTES // bytes_per_teacher), config.num_teachers)
+        first = self._initial_teacher()
+        bytes_per_teacher = sum(w.nbytes for w in first)
+        chunk_size = min(options.chunk_size or max(1, _CHUNK_BYTES // bytes_per_teacher), config.num_teachers)
+        self._spans = [slice(start, min(start + chunk_size, config.num_teachers))
+                       for start in range(0, config.num_teachers, chunk_size)]
+        # Per chunk: weights, first moments, second moments. Tensors are immutable: chunks share the initial ones, and
+        # a visit replaces them without copying.
+        initial = {size: self._initial_state(first, size) for size in {s.stop - s.start for s in self._spans}}
+        self._states = [initial[span.stop - span.start] for span in self._spans]
 
-    def _initial_weights(self) -> list[np.ndarray]:
+    def _initial_teacher(self) -> list[np.ndarray]:
         """One public draw that every teacher starts from: it holds no records, and makes votes comparable."""
-        config = self._config
-        tf.keras.utils.set_random_seed(int(rng.tensorflow_seed(config.seed, "teachers")[0]))
-        model = build_teachers(config, 1)
-        return [np.repeat(w.numpy(), config.num_teachers, axis=0) for w in model.trainable_variables]
+        tf.keras.utils.set_random_seed(int(rng.tensorflow_seed(self._config.seed, "teachers")[0]))
+        return [w.numpy() for w in build_teachers(self._config, 1).trainable_variables]
 
-    def _spans(self) -> Iterator[slice]:
-        for start in range(0, self._config.num_teachers, self.chunk_size):
-            yield slice(start, min(start + self.chunk_size, self._config.num_teachers))
+    @staticmethod
+    def _initial_state(first: list[np.ndarray], size: int) -> list[tf.Tensor]:
+        """State of `size` teachers that equal the first and whose moments are zero."""
+        weights = [tf.repeat(w, size, axis=0) for w in first]
+        return weights + [tf.zeros(w.shape, tf.bfloat16) for _ in ("m", "v") for w in weights]
+
+    @property
+    def num_arrays(self) -> int:
+        """Number of arrays [N, ...] that the state consists of."""
+        return len(self._states[0])
+
+    def blocks(self, index: int) -> Iterator[np.ndarray]:
+        """Array `index` of the state, block by block along the teacher axis. Read-only views."""
+        for state in self._states:
+            yield state[index].numpy()
+
+    def replace(self, index: int, read: Callable[[int], bytes]) -> None:
+        """Replaces array `index` of the state by raw bytes; `read` returns as many as it is asked for, block by block."""
+        for number, state in enumerate(self._states):
+            old = state[index]
+            content = read(old.shape.num_elements() * old.dtype.size)
+            new = tf.reshape(tf.io.decode_raw(content, old.dtype), old.shape)
+            self._states[number] = [*state[:index], new, *state[index + 1:]]
 
     def _batch_positions(self, count: int) -> list[np.ndarray]:
         """Positions in every partition of the next batches, public, the same for all teachers; one if all are equal."""
@@ -160,11 +203,14 @@ class TeacherBank:
         positions = self._batch_positions(len(rounds))
         losses = np.zeros([self._config.num_teachers, len(rounds)], np.float32)
         vote_sum = None
-        for span in self._spans():
-            votes, losses[span] = self._visit(span, positions, rounds, vote_images, vote_labels, step)
-            if votes is not None:
-                vote_sum = votes if vote_sum is None else vote_sum + votes
-            progress(span.stop / self._config.num_teachers)
+        with concurrent.futures.ThreadPoolExecutor(self._workers) as executor:
+            visits = executor.map(
+                lambda number: self._visit(number, positions, rounds, vote_images, vote_labels, step),
+                range(len(self._spans)))
+            for span, (votes, losses[span]) in zip(self._spans, visits):
+                if votes is not None:  # Integers: the sum is exact in any order.
+                    vote_sum = votes if vote_sum is None else vote_sum + votes
+                progress(span.stop / self._config.num_teachers)
         self.iterations += len(rounds)
         if not np.isfinite(losses).all():
             raise TrainingDivergedError(
@@ -172,21 +218,25 @@ class TeacherBank:
                 "lower learning_rate and train again.")
         return vote_sum, losses
 
-    def _visit(self, span, positions, rounds, vote_images, vote_labels, step):
-        """One chunk's part of `advance`: reads its state, computes, writes its state."""
-        size, seeds = span.stop - span.start, None
-        if size not in self._chunks:
-            self._chunks[size] = _Chunk(size, self._config, self._mechanism)
+    def _visit(self, number, positions, rounds, vote_images, vote_labels, step):
+        """One chunk's part of `advance`: computes from its state and replaces it. Runs in a worker thread."""
+        span, seeds = self._spans[number], None
+        chunk = self._borrow(span.stop - span.start)
         if vote_images is not None:
-            seeds = np.stack([rng.tensorflow_seed(self._config.seed, "votes", step, teacher)
-                              for teacher in range(span.start, span.stop)])
+            seeds = tf.constant([rng.tensorflow_seed(self._config.seed, "votes", step, teacher)
+                                 for teacher in range(span.start, span.stop)])
         records = [self._partitions[span][:, chosen] for chosen in positions]
-        weights, moments, votes, losses = self._chunks[size].advance(
-            tf.constant(self.iterations, tf.int64), [w[span] for w in self.weights], [m[span] for m in self.moments],
-            [to_unit(self._images[r]) for r in records], [self._labels[r] for r in records],
-            [(shared.fakes, shared.noise) for shared in rounds],
-            vote_images, vote_labels, seeds)
-        for mine, new in zip(self.weights + self.moments, weights + moments):
-            mine[span] = new.numpy()
-        votes = votes.numpy().astype(np.float64) if vote_images is not None else None
-        return votes, np.stack([loss.numpy() for loss in losses], 1)
+        self._states[number], votes, losses = chunk.advance(
+            tf.constant(self.iterations, tf.int64), self._states[number],
+            [tf.constant(to_unit(self._images[r])) for r in records], [tf.constant(self._labels[r]) for r in records],
+            [(shared.fakes, shared.noise) for shared in rounds], vote_images, vote_labels, seeds)
+        self._idle[span.stop - span.start].append(chunk)
+        return None if vote_images is None else votes.numpy().astype(np.float64), losses.numpy()
+
+    def _borrow(self, size: int) -> _Chunk:
+        """Work space for this many teachers that no other thread uses."""
+        try:
+            return self._idle[size].pop()
+        except IndexError:
+            with self._building:
+                return _Chunk(size, self._config, self._mechanism)
