@@ -13,11 +13,15 @@ from datalens_tf.config import DataLensConfig, PerformanceOptions, preset
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.evaluation.plots import image_grid, png_bytes
+from datalens_tf.mechanisms.topagg import TopAgg
+from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import privacy_statement, render_text
 from datalens_tf.serving.export import LoadedGenerator, export_generator, load_generator
 from datalens_tf.synthesizers.base import Synthesizer
 from datalens_tf.training.callbacks import Callback
-from datalens_tf.training.trainer import RunFolder, Trainer
+from datalens_tf.training.checkpoint import ReleaseStore
+from datalens_tf.training.student import Student
+from datalens_tf.training.trainer import RunFolder, Trainer, noise_source, replay
 
 NUM_SHIPPED_SAMPLES = 10_000
 
@@ -71,16 +75,12 @@ class DataLens(Synthesizer):
         statement = privacy_statement(
             config=self.config, mechanism=self.trainer.mechanism, charges=self.trainer.ledger.charges,
             num_burnt=self.trainer.num_burnt, noise=self.trainer.noise, num_records=len(dataset))
-        text = render_text(statement)
-        export_generator(
-            student.released(), self.folder.generator, latent_dim=self.config.latent_dim, overwrite=True,
-            latent_distribution=self.config.latent_distribution, num_classes=self.config.num_classes,
-            assets={"privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": text})
+        self._write_generator(student, self.folder.generator, statement, overwrite=True)
         self._generator = None
         _files.atomic_write(self.folder.samples_png, png_bytes(image_grid(student.sample_grid()), scale=2))
         x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
         _files.atomic_write(self.folder.samples, _files.npz_bytes({"x": x, "y": y}))
-        _files.atomic_write(self.folder.statement_text, text)
+        _files.atomic_write(self.folder.statement_text, render_text(statement))
         _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
         return self
 
@@ -95,10 +95,18 @@ class DataLens(Synthesizer):
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
 
-    def export(self, directory: str | os.PathLike, *, version: int = 1) -> pathlib.Path:
-        _validate.integer("version", version, at_least=1)
-        self.privacy_statement()  # Raises for an unfinished run.
+    def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None) -> pathlib.Path:
+        """See `Synthesizer.export`.
+
+        Args:
+          directory, version: the SavedModel is written as `<directory>/<version>/`.
+          step: the generator as it was after this step, replayed from the stored releases, with the statement of the
+            charges until then. By default that of the whole run.
+        """
+        statement = self.privacy_statement()
         target = pathlib.Path(directory) / str(version)
+        if step is not None:
+            return self._export_step(directory, version, step, statement["num_records"])
         if target.exists():
             raise InvalidArgumentError(f"Expected version={version} not to exist yet, found {target}. "
                                        "Take another version or folder.")
@@ -106,6 +114,25 @@ class DataLens(Synthesizer):
             raise CheckpointError(f"{self.folder.path} holds no generator: train to the end first.")
         _files.copy_folder(self.folder.generator / "1", target)
         return target
+
+    def _export_step(self, directory, version: int, step: int, num_records: int) -> pathlib.Path:
+        """Exports an earlier state of the student."""
+        _validate.integer("step", step, at_least=1)
+        mechanism, releases = TopAgg.from_config(self.config), ReleaseStore(self.folder.releases)
+        student = replay(self.config, mechanism, releases, step)
+        paid = [releases.charge(number) for number in range(1, step + 1)]
+        charges = PrivacyLedger.open(self.folder.ledger).charges[:paid[-1] + 1]
+        statement = privacy_statement(
+            config=self.config, mechanism=mechanism, charges=charges, num_burnt=len(charges) - len(paid),
+            noise=noise_source(self.config), num_records=num_records)
+        return self._write_generator(student, directory, statement, version=version)
+
+    def _write_generator(self, student: Student, directory, statement: dict[str, Any], **kwargs) -> pathlib.Path:
+        """Writes a student's released generator with its statement."""
+        return export_generator(
+            student.released(), directory, latent_dim=self.config.latent_dim, num_classes=self.config.num_classes,
+            latent_distribution=self.config.latent_distribution, **kwargs,
+            assets={"privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement)})
 
 
 def sample_from(generator: LoadedGenerator, num_images: int, *, labels: np.ndarray | None = None,

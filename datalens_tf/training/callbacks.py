@@ -49,15 +49,23 @@ class Callback:
 
 
 class Progress(Callback):
-    """A progress bar on a terminal, plain lines otherwise: step, epsilon spent of the target, time left."""
+    """A progress bar on a terminal, plain lines otherwise: step, epsilon spent of the target, time left.
+
+    Args:
+      epsilon: the target.
+      stream: where to print.
+      seconds_between_lines: least time between two plain lines.
+    """
 
     def __init__(self, epsilon: float, stream: TextIO = sys.stderr, seconds_between_lines: float = 30.0):
         self._epsilon, self._stream, self._pause = epsilon, stream, seconds_between_lines
-        self._bar, self._last_line, self._first = None, -float("inf"), None
+        self._bar, self._last_line, self._first = None, time.monotonic(), None
 
     def on_progress(self, what: str, fraction: float) -> None:
         if self._stream.isatty():
             self._terminal_bar().set_postfix_str(f"{what}: {fraction:.0%}")
+        elif time.monotonic() - self._last_line >= self._pause:
+            self._print(f"{what}: {fraction:.0%}")
 
     def on_step(self, report: StepReport) -> None:
         now = time.monotonic()
@@ -69,17 +77,22 @@ class Progress(Callback):
             bar.set_description_str(spent)
             bar.refresh()
         elif now - self._last_line >= self._pause or report.step == report.planned_steps:
-            self._last_line = now
             done = report.step - self._first[0]
             left = (now - self._first[1]) / done * (report.planned_steps - report.step) if done else None
-            print(f"step {report.step}/{report.planned_steps}, {spent}"
-                  + (f", {left / 60:.1f} min left" if left is not None else ""), file=self._stream, flush=True)
+            self._print(f"step {report.step}/{report.planned_steps}, {spent}"
+                        + (f", {left / 60:.1f} min left" if left is not None else ""))
 
     def on_end(self) -> None:
         if self._bar:
             self._bar.close()
 
+    def _print(self, line: str) -> None:
+        """One plain line, now."""
+        self._last_line = time.monotonic()
+        print(line, file=self._stream, flush=True)
+
     def _terminal_bar(self):
+        """The bar, made on first use."""
         if self._bar is None:
             import tqdm  # pylint: disable=import-outside-toplevel
 

@@ -53,13 +53,17 @@ class ReleaseStore:
         arrays = self._read(step)
         return None if arrays is None else arrays["noisy"]
 
+    def charge(self, step: int) -> int:
+        """Index of the charge that paid for a stored step."""
+        return int(self._read(step)["charge"])
+
     def __len__(self) -> int:
         """Number of stored sums, those of steps 1 to len."""
         return len(list(self._directory.glob("*.npz")))
 
     def charges(self) -> set[int]:
         """Indices of the charges whose noisy sums are stored. All others are burnt."""
-        return {int(self._read(step)["charge"]) for step in range(1, len(self) + 1)}
+        return {self.charge(step) for step in range(1, len(self) + 1)}
 
     def _path(self, step: int) -> pathlib.Path:
         return self._directory / f"{step:06d}.npz"

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import zlib
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -155,11 +155,11 @@ class Trainer:
 
     def _warm_up(self, bank: TeacherBank, student: Student) -> None:
         """Teachers train against the untrained generator. No release, hence free in privacy."""
-        remaining = self.config.warmup_teacher_steps
-        while remaining:
-            count = min(_WARMUP_CALL, remaining)
-            bank.advance(self._rounds(bank, student, count), progress=self._progress("warm-up"))
-            remaining -= count
+        total = self.config.warmup_teacher_steps
+        for done in range(0, total, _WARMUP_CALL):
+            count = min(_WARMUP_CALL, total - done)
+            bank.advance(self._rounds(bank, student, count),
+                         progress=self._progress("warm-up", done / total, count / total))
 
     def _step(self, step: int, bank: TeacherBank, student: Student) -> None:
         """Algorithm 1, one generator step. A stored release is used again instead of asking the teachers."""
@@ -192,10 +192,12 @@ class Trainer:
 
         return [one(bank.iterations + i) for i in range(count)]
 
-    def _progress(self, what: str):
-        return lambda fraction: self._report("on_progress", what, fraction)
+    def _progress(self, what: str, start: float = 0.0, share: float = 1.0) -> Callable[[float], None]:
+        """Reports a fraction of a part as one of the whole."""
+        return lambda fraction: self._report("on_progress", what, start + share * fraction)
 
     def _report(self, method: str, *args) -> None:
+        """Calls every callback."""
         for callback in self._callbacks:
             getattr(callback, method)(*args)
 

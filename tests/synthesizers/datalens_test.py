@@ -98,6 +98,20 @@ def test_exported_generator_runs_where_the_package_is_not_installed(run, tmp_pat
         run.export(tmp_path / "serving", version=3)
 
 
+def test_an_earlier_step_is_exported_with_the_smaller_epsilon_of_its_own_charges(run, tmp_path):
+    first = run.export(tmp_path, version=1, step=1)
+    statement = json.loads((first / "assets.extra" / "privacy.json").read_text())
+    assert statement["num_charges"] == 1 and 0 < statement["epsilon"] < run.privacy_statement()["epsilon"]
+    last = run.export(tmp_path, version=2, step=2)
+    labels = np.array([0, 1, 2])
+    earlier, later, whole = (datalens_tf.load_generator(path).sample(labels, seed=1)
+                             for path in (first, last, run.folder.generator))
+    np.testing.assert_array_equal(later, whole)
+    assert not np.array_equal(earlier, later)
+    with pytest.raises(CheckpointError, match="the last is step 2"):
+        run.export(tmp_path, version=3, step=3)
+
+
 def test_nothing_private_is_in_the_generator(run):
     import tensorflow as tf  # pylint: disable=import-outside-toplevel
 
