@@ -36,5 +36,12 @@ class Synthesizer(abc.ABC):
         """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder)."""
 
     @abc.abstractmethod
-    def export(self, directory: str, *, version: int = 1) -> pathlib.Path:
-        """Writes the generator as a SavedModel `<directory>/<version>/` with its privacy statement; returns the path."""
+    def export(self, directory: str, *, version: int = 1, step: int | None = None) -> pathlib.Path:
+        """Writes the generator as a SavedModel `<directory>/<version>/` with its privacy statement; returns the path.
+
+        Args:
+          directory: parent of the versions.
+          version: integer >= 1 that does not exist yet.
+          step: the generator as it was after this step, with the statement of the charges until then; by default
+            that of the whole run.
+        """

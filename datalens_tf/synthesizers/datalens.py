@@ -96,13 +96,7 @@ class DataLens(Synthesizer):
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
 
     def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None) -> pathlib.Path:
-        """See `Synthesizer.export`.
-
-        Args:
-          directory, version: the SavedModel is written as `<directory>/<version>/`.
-          step: the generator as it was after this step, replayed from the stored releases, with the statement of the
-            charges until then. By default that of the whole run.
-        """
+        _validate.integer("version", version, at_least=1)
         statement = self.privacy_statement()
         target = pathlib.Path(directory) / str(version)
         if step is not None:

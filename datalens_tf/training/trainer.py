@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files, rng
-from datalens_tf.config import DataLensConfig, PerformanceOptions
+from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, LedgerError, TrainingInterrupted
@@ -128,7 +128,7 @@ class Trainer:
             return replay(config, self.mechanism, self.releases, len(self.releases))
         bank = TeacherBank(config, self._dataset.images, self._dataset.labels, self._partitions, self.mechanism,
                            self._options)
-        saver = checkpoint.Saver(self.folder.checkpoints, bank, student, config.digest(),
+        saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger.config_digest,
                                  60 * self._options.checkpoint_minutes)
         step = saver.restore()
         if step is None:
@@ -203,24 +203,24 @@ class Trainer:
 
     def _open_folder(self) -> None:
         """Creates the run folder's files, or verifies that they belong to this configuration and data set."""
-        self.folder.create()
-        config, digest = self.config, self.config.digest()
-        identity = {"num_records": len(self._dataset), "checksum": _checksum(self._dataset)}
-        if self.folder.ledger.exists():
-            self.ledger = PrivacyLedger.open(self.folder.ledger)
-            if self.ledger.config_digest != digest:
-                raise CheckpointError(
-                    f"{self.folder.path} was trained with another configuration: see its config.json, or choose "
-                    "another folder.")
-            if self.folder.identity.read_text() != json.dumps(identity):
-                raise CheckpointError(f"{self.folder.path} was trained on other records than the ones given.")
+        config, files = self.config, self.folder
+        identity = json.dumps({"num_records": len(self._dataset), "checksum": _checksum(self._dataset)})
+        if files.ledger.exists():
+            self.ledger = PrivacyLedger.open(files.ledger)
+            stored = _read_text(files.config)
+            if config_digest(stored) != self.ledger.config_digest or DataLensConfig.from_json(stored) != config:
+                raise CheckpointError(f"{files.path} was trained with another configuration: see its config.json, or "
+                                      "choose another folder.")
+            if _read_text(files.identity) != identity:
+                raise CheckpointError(f"{files.path} was trained on other records than the ones given.")
             return
+        files.create()
         # The ledger comes last: a folder that has one has everything.
-        _files.atomic_write(self.folder.config, config.to_json())
-        _files.atomic_write(self.folder.identity, json.dumps(identity))
+        _files.atomic_write(files.config, config.to_json())
+        _files.atomic_write(files.identity, identity)
         self.ledger = PrivacyLedger.create(
-            self.folder.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
-            config_digest=digest, step_event=self.event)
+            files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
+            config_digest=config_digest(config.to_json()), step_event=self.event)
 
 
 def noise_source(config: DataLensConfig) -> NoiseSource:
@@ -244,6 +244,14 @@ def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.Re
         latents, labels = student.inputs(step)
         student.train(latents, labels, mechanism.postprocess(noisy))
     return student
+
+
+def _read_text(path: pathlib.Path) -> str:
+    """Content of a file of the run folder."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {path}: {error}. Restore it from a copy.") from error
 
 
 def _checksum(dataset: Dataset) -> int:

@@ -1,0 +1,418 @@
+"""The command line: flags become settings, settings become one call.
+
+Exit status: 0 done; 2 usage or bad input, with one line on stderr; 3 the budget pays for no step; 130 interrupted, with
+the state saved; 1 anything else. Modules that load TensorFlow are imported by the commands that need them.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import inspect
+import json
+import logging
+import os
+import pathlib
+import re
+import signal
+import sys
+import traceback
+import types
+import typing
+from typing import Any, Callable, Iterator, Sequence
+
+import numpy as np
+from absl import flags
+from absl import logging as absl_logging
+from absl.flags import argparse_flags
+
+from datalens_tf import __version__, _files, _validate
+from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, PerformanceOptions, preset
+from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.privacy.statement import round_up
+
+# Known from the data; and the one that switches privacy off, which is for tests in Python.
+_NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
+_METRICS = ("utility",)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line, without the program's name (default: this process'), and returns the exit status."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    debug = "--debug" in argv  # Known before parsing, which may fail.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if debug else "3")  # Read when TensorFlow is first imported.
+    try:
+        args = _parser().parse_args(argv)
+        if not debug:
+            logging.getLogger("tensorflow").setLevel(logging.ERROR)
+            absl_logging.set_verbosity(absl_logging.ERROR)
+        args.command(args)
+        return 0
+    except BrokenPipeError:  # The reader of our output, `head` for example, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (Exception, KeyboardInterrupt) as error:  # pylint: disable=broad-exception-caught
+        if debug:
+            traceback.print_exception(error)
+        status, line = _verdict(error)
+        print(f"datalens: {' '.join(line.split())}", file=sys.stderr)
+        return status
+
+
+def _verdict(error: BaseException) -> tuple[int, str]:
+    """Exit status and line of an error."""
+    match error:
+        case DataLensError():
+            return error.exit_code, str(error)
+        case flags.Error():  # of --flagfile
+            return 2, str(error)
+        case KeyboardInterrupt():
+            return 130, "Interrupted. Of a training run nothing released is lost: `train --resume` continues it."
+        case _:
+            return 1, f"internal error: {type(error).__name__}: {error}. Run it with --debug to see where."
+
+
+# The commands.
+
+
+def _train(args: argparse.Namespace) -> None:
+    """`datalens train`."""
+    folder = pathlib.Path(args.output_dir)
+    config = _training_config(args, folder)
+    options = PerformanceOptions(**_given(args, PerformanceOptions))
+
+    import tensorflow as tf
+
+    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.synthesizers.registry import synthesizer
+    from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
+    from datalens_tf.training.trainer import RunFolder
+
+    options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
+    with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
+        # Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(options.num_threads)
+    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+    files = RunFolder(folder)
+    files.create()
+    progress = Progress(config.epsilon)
+    synthesis = synthesizer(config.method)(
+        config, run_dir=folder, options=options,
+        callbacks=[progress, TensorBoard(files.logs), PrivateLog(files.private_log)])
+
+    def request_stop():
+        if synthesis.trainer is None:  # Nothing has begun.
+            raise KeyboardInterrupt
+        synthesis.trainer.request_stop()
+
+    with _stop_on_signals(request_stop):
+        try:
+            synthesis.fit_dataset(dataset)
+        finally:
+            progress.on_end()  # Errors start on a line of their own.
+    statement = synthesis.privacy_statement()
+    guarantee = (f"epsilon {round_up(statement['epsilon'])} ({statement['accountant']}), delta {statement['delta']:g}"
+                 if statement["private"] else statement["title"])
+    print(f"{guarantee}, {statement['num_steps']} steps\nstatement {files.statement_text}\npicture {files.samples_png}")
+
+
+def _sample(args: argparse.Namespace) -> None:
+    """`datalens sample`."""
+    labels = args.labels
+    count = args.num_samples if args.num_samples is not None else len(labels or range(100))
+    _validate.integer("num_samples", count, at_least=1)
+    if labels is not None:
+        labels = np.resize(labels, count)  # Repeats them cyclically.
+    target = pathlib.Path(args.output)
+    as_archive = target.suffix == ".npz"
+    if not as_archive and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a new or empty folder.")
+    x, y = _drawer(args.model)(count, labels=labels, seed=args.seed)
+    with _files.clear_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    if as_archive:
+        _files.atomic_write(target, _files.npz_bytes({"x": x, "y": y}))
+    else:
+        _write_pictures(target, x, y)
+    print(f"{len(x)} samples in {target}")
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    """`datalens evaluate`."""
+    source = pathlib.Path(args.samples)
+    is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
+    name = args.dataset or (_stored_config(source).dataset if is_run else None)
+    if name is None:
+        raise InvalidArgumentError("Expected --dataset: the real data to test on. Only a run folder knows its own.")
+    if args.output_dir is None and not is_run:
+        raise InvalidArgumentError("Expected --output_dir: the folder for metrics.json. Only a run folder is one.")
+    folder = pathlib.Path(args.output_dir or source)
+    with _files.clear_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+    from tqdm.keras import TqdmCallback
+
+    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.evaluation import utility
+
+    test = load_dataset(name, data_dir=args.data_dir, split="test")
+    if is_archive:
+        synthetic = load_dataset(f"npz:{source}")
+        draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
+    else:
+        sample = _drawer(args.samples)
+        draw, varied = lambda seed: sample(utility.NUM_SYNTHETIC, seed=seed), "so do the synthetic images"
+    metrics = utility.evaluate_draws(
+        draw, test, seeds=range(args.seeds), epochs=utility.EPOCHS if args.epochs is None else args.epochs,
+        callbacks=[] if not sys.stderr.isatty() else [TqdmCallback(verbose=0)])
+    metrics["varied"] = ("Between seeds the classifier's initial weights, order of records and dropout differ; "
+                         f"{varied}. The generator was trained once.")
+    _files.atomic_write(folder / "metrics.json", json.dumps({"utility": metrics}, indent=2) + "\n")
+    spread = "" if metrics["accuracy_std"] is None else f" +- {metrics['accuracy_std']:.4f}"
+    print(f"accuracy {metrics['accuracy_mean']:.4f}{spread} on {metrics['num_test']} real test records of {name}, "
+          f"{args.seeds} classifier(s)\nmetrics {folder / 'metrics.json'}")
+
+
+def _privacy(args: argparse.Namespace) -> None:
+    """`datalens privacy`."""
+    if not any(hasattr(args, name) for name in ("preset", "epsilon", "num_steps")):
+        raise InvalidArgumentError("Expected --preset, --epsilon or --num_steps: what to account for.")
+    given = _given(args, DataLensConfig)
+    config = (_preset_config(args) if hasattr(args, "preset") else DataLensConfig()).replace(**given)
+    # A budget is asked about when it is given, or nothing else is.
+    budget = config.epsilon if "epsilon" in given or "num_steps" not in given else None
+
+    from datalens_tf.privacy.report import privacy_report, render_tables
+
+    report = privacy_report(config, budget, ACCOUNTANTS if args.accountants == "all" else (args.accountants,))
+    print(json.dumps(report, indent=2) if args.json else render_tables(report))
+
+
+def _export(args: argparse.Namespace) -> None:
+    """`datalens export`."""
+    print(_load_run(pathlib.Path(args.run_dir)).export(args.output_dir, version=args.version, step=args.step))
+
+
+# Parts of the commands.
+
+
+def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> DataLensConfig:
+    """Settings of the run to start or to resume; refuses to start over a run, or to resume with other settings."""
+    given = _given(args, DataLensConfig)
+    holds_run = (folder / "ledger.jsonl").exists() or (folder / "private" / "releases").exists()
+    if holds_run and not args.resume:
+        raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
+    if args.resume and not holds_run:
+        raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
+    if not args.resume:
+        if not (hasattr(args, "preset") or "dataset" in given):
+            raise InvalidArgumentError("Expected --preset or --dataset: what to train on.")
+        return _fresh_config(args, given)
+    stored = _stored_config(folder)
+    wanted = _fresh_config(args, given) if hasattr(args, "preset") else stored.replace(**given)
+    for field in dataclasses.fields(stored):
+        mine, theirs = getattr(wanted, field.name), getattr(stored, field.name)
+        # What the data decides is in the stored settings only.
+        if mine != theirs and not (field.name in ("image_shape", "num_classes") and mine is None):
+            raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
+                                  "same settings (--resume alone takes them), or choose another --output_dir.")
+    return stored
+
+
+def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> DataLensConfig:
+    """The preset's settings, else those of the data set's own preset, else the defaults; with the given ones."""
+    known = given.get("dataset") in {dataset for dataset, _ in PRESETS}
+    base = _preset_config(args) if hasattr(args, "preset") or known else DataLensConfig()
+    return base.replace(**given)
+
+
+def _preset_config(args: argparse.Namespace) -> DataLensConfig:
+    """The preset for the budget, by default the smallest one that it was made for."""
+    name = getattr(args, "preset", None) or args.dataset
+    made_for = [epsilon for dataset, epsilon in PRESETS if dataset == name]
+    return preset(name, getattr(args, "epsilon", min(made_for, default=1.0)))
+
+
+def _stored_config(folder: pathlib.Path) -> DataLensConfig:
+    """The settings in a run folder."""
+    try:
+        return DataLensConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
+    except InvalidArgumentError as error:
+        raise CheckpointError(f"Damaged {folder / 'config.json'}: {error}") from error
+
+
+def _load_run(folder: pathlib.Path):
+    """The finished run in a folder."""
+    config = _stored_config(folder)
+
+    from datalens_tf.synthesizers.registry import synthesizer
+
+    return synthesizer(config.method).load(folder)
+
+
+def _drawer(model: str) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions."""
+    from datalens_tf.serving.export import load_generator
+    from datalens_tf.synthesizers.datalens import sample_from
+
+    folder = pathlib.Path(model)
+    if (folder / "config.json").is_file():
+        return _load_run(folder).sample
+    return functools.partial(sample_from, load_generator(folder))
+
+
+def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
+    """PNG files `<label>/<number>.png` in a new folder, which appears whole or not at all."""
+    from datalens_tf.evaluation.plots import png_bytes
+
+    aside = _files.temporary_sibling(folder)
+    with _files.clear_os_errors(folder):
+        for number, (image, label) in enumerate(zip(images, labels)):
+            (aside / str(label)).mkdir(parents=True, exist_ok=True)
+            (aside / str(label) / f"{number:06d}.png").write_bytes(png_bytes(image))
+        os.rename(aside, folder)
+
+
+@contextlib.contextmanager
+def _stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks to stop after the current step, the second stops at once."""
+    received = []
+
+    def handle(number: int, frame: types.FrameType | None) -> None:
+        del frame
+        received.append(number)
+        if len(received) > 1:
+            raise KeyboardInterrupt
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, b"\ndatalens: stopping after this step; once more to stop at once\n")
+        request_stop()
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+# The parsers.
+
+
+class _Parser(argparse_flags.ArgumentParser):
+    """Reports mistakes in one line, without the usage."""
+
+    def __init__(self, **kwargs):
+        super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **kwargs)
+        self.add_argument("--debug", action="store_true", help="show tracebacks and TensorFlow's own messages")
+
+    def error(self, message: str) -> typing.NoReturn:
+        raise InvalidArgumentError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = _Parser(prog="datalens", description="Differentially private image generators.")
+    parser.add_argument("--version", action="version", version=f"datalens {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, function: Callable, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        sub.set_defaults(command=function)
+        return sub
+
+    presets = ", ".join(sorted({dataset for dataset, _ in PRESETS}))
+    preset_help = f"take the settings made for this data set: {presets}"
+    data_dir_help = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
+
+    train = command("train", _train, "train a generator and write a run folder")
+    train.add_argument("--output_dir", required=True, help="the run folder")
+    train.add_argument("--resume", action="store_true", default=False,
+                       help="continue the run in --output_dir, with its own settings")
+    train.add_argument("--preset", metavar="NAME", help=preset_help)
+    train.add_argument("--data_dir", default=None, help=data_dir_help)
+    _add_fields(train.add_argument_group("settings, by default the preset's"), DataLensConfig)
+    _add_fields(train.add_argument_group("speed"), PerformanceOptions)
+
+    sample = command("sample", _sample, "draw synthetic images")
+    sample.add_argument("--model", required=True, help="a run folder, or a SavedModel that `export` wrote")
+    sample.add_argument("--num_samples", type=int, default=None,
+                        help="how many; by default one per label in --labels, else 100")
+    sample.add_argument("--labels", type=_integers, default=None, metavar="LABEL,...",
+                        help="classes to draw, in turn; by default all, equally often, in random order")
+    sample.add_argument("--seed", type=int, default=None, help="makes the draw reproducible")
+    sample.add_argument("--output", required=True,
+                        help="FILE.npz (x uint8, y int64), or a new folder for PNGs, one sub-folder per class")
+
+    evaluate = command("evaluate", _evaluate, "measure how useful synthetic images are; writes metrics.json")
+    evaluate.add_argument("--samples", required=True,
+                          help="FILE.npz with x and y; or a run folder or SavedModel, to draw 60,000 per seed")
+    evaluate.add_argument("--dataset", default=None, help="real data to test on; by default that of the run")
+    evaluate.add_argument("--data_dir", default=None, help=data_dir_help)
+    evaluate.add_argument("--metrics", type=_metrics, default=_METRICS, metavar="NAME,...",
+                          help=f"of {', '.join(_METRICS)}: accuracy on real data after training on synthetic data")
+    evaluate.add_argument("--seeds", type=int, default=3, help="number of classifiers, by default 3")
+    evaluate.add_argument("--epochs", type=int, default=None, help="of a classifier, by default the protocol's 10")
+    evaluate.add_argument("--output_dir", default=None, help="folder of metrics.json; by default the run folder")
+
+    privacy = command("privacy", _privacy, "account for privacy without training")
+    privacy.add_argument("--preset", metavar="NAME", help=preset_help)
+    _add_fields(privacy, DataLensConfig, ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta"))
+    privacy.add_argument("--accountant", dest="accountants", choices=("all", *ACCOUNTANTS), default="all",
+                         help=f"all (the default), {', '.join(ACCOUNTANTS)}")
+    privacy.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
+
+    export = command("export", _export, "copy a run's generator to a folder that TensorFlow Serving reads")
+    export.add_argument("--run_dir", required=True, help="the run folder")
+    export.add_argument("--output_dir", required=True, help="parent folder of the versions")
+    export.add_argument("--step", type=int, default=None,
+                        help="the generator as it was after this step, with the smaller epsilon of the charges until "
+                             "then; by default after the last")
+    export.add_argument("--version", type=int, default=1, help="integer >= 1, by default 1")
+    return parser
+
+
+def _add_fields(parser: Any, settings: type, names: Sequence[str] | None = None) -> None:
+    """A flag per field of a dataclass, its type and help taken from there; absent unless given."""
+    hints = typing.get_type_hints(settings)
+    documented = re.findall(r"^  ([a-z][\w, ]*): (.*(?:\n    .*)*)", inspect.getdoc(settings) or "", re.MULTILINE)
+    texts = {name: " ".join(text.split()) for group, text in documented for name in group.split(", ")}
+    for field in dataclasses.fields(settings):
+        if field.name not in _NOT_FLAGS and (names is None or field.name in names):
+            parser.add_argument(f"--{field.name}", type=_from_text(hints[field.name]), metavar="VALUE",
+                                help=texts.get(field.name, "").replace("%", "%%"))
+
+
+def _from_text(hint: Any) -> Callable[[str], Any]:
+    """Reads a value of the type; `none` is None where the type allows it."""
+    kinds = typing.get_args(hint) or (hint,)
+
+    def read(text: str) -> Any:
+        return None if types.NoneType in kinds and text.lower() == "none" else kinds[0](text)
+
+    read.__name__ = kinds[0].__name__  # Named in argparse's message.
+    return read
+
+
+def _given(args: argparse.Namespace, settings: type) -> dict[str, Any]:
+    """The fields of a dataclass that the command line gave."""
+    return {field.name: getattr(args, field.name)
+            for field in dataclasses.fields(settings) if hasattr(args, field.name)}
+
+
+def _integers(text: str) -> list[int]:
+    """`3,1,4`."""
+    return [int(part) for part in text.split(",")]
+
+
+_integers.__name__ = "list of integers"
+
+
+def _metrics(text: str) -> tuple[str, ...]:
+    """Names of metrics."""
+    unknown = set(text.split(",")) - set(_METRICS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown metric {min(unknown)!r}; known: {', '.join(_METRICS)}")
+    return tuple(text.split(","))

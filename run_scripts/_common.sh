@@ -1,0 +1,47 @@
+# Sourced by the other scripts. Works from any folder; nothing here is specific to one data set.
+#
+#   DATALENS_VENV  the virtual environment (default: .venv in the project)
+#   DATALENS_RUNS  where run folders are written (default: runs in the project)
+#   PYTHON         a Python 3.11 to make the environment with (default: python3.11)
+
+set -euo pipefail
+
+project="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="${DATALENS_VENV:-$project/.venv}"
+runs="${DATALENS_RUNS:-$project/runs}"
+
+# install [EXTRA]: makes the environment if it is missing, and installs the project into it unless that was done since
+# setup.py last changed. The installation is editable, so the code that runs is the code that is here.
+install() {
+  local extra="${1:-}" stamp
+  stamp="$venv/.datalens_installed${extra:+_$extra}"
+  if [[ ! -x "$venv/bin/python" ]]; then
+    echo "Making a virtual environment in $venv" >&2
+    "${PYTHON:-python3.11}" -m venv "$venv"
+  fi
+  if [[ ! -f "$stamp" || "$project/setup.py" -nt "$stamp" ]]; then
+    echo "Installing into $venv" >&2
+    "$venv/bin/python" -m pip install --quiet --editable "$project${extra:+[$extra]}"
+    touch "$stamp"
+  fi
+}
+
+datalens() {
+  "$venv/bin/python" -m datalens_tf "$@"
+}
+
+# run NAME FLAGS...: trains in runs/NAME, or continues there; then exports and evaluates. The same command again takes
+# up whatever is not finished.
+run() {
+  local folder="$runs/$1"
+  shift
+  if [[ -f "$folder/ledger.jsonl" ]]; then
+    datalens train --resume --output_dir "$folder" "$@"
+  else
+    datalens train --output_dir "$folder" "$@"
+  fi
+  if [[ ! -d "$folder/serving/1" ]]; then
+    datalens export --run_dir "$folder" --output_dir "$folder/serving"
+  fi
+  datalens evaluate --samples "$folder"
+}

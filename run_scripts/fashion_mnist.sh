@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# fashion_mnist.sh [EPSILON]: the paper's settings, by default with epsilon 1. Takes hours; the same command again continues.
+# The data is looked for in TFDS_DATA_DIR, and downloaded if it is not there.
+source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
+epsilon="${1:-1}"
+install
+run "fashion_mnist_eps$epsilon" --preset fashion_mnist --epsilon "$epsilon"

@@ -1,0 +1,54 @@
+"""Installation of datalens_tf."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "datalens_tf/__init__.py").read_text(), re.MULTILINE).group(1)
+
+setup(
+    name="datalens_tf",
+    version=VERSION,
+    description="Differentially private image generators: train, state the guarantee, export, sample",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["datalens_tf", "datalens_tf.*"]),
+    # tensorflow-privacy 0.9.0 does not install on 3.12; older versions are not tested.
+    python_requires=">=3.11,<3.12",
+    install_requires=[
+        # tensorflow-privacy 0.9.0 does not import with TensorFlow 2.16 and its Keras 3.
+        "tensorflow~=2.15.0",
+        # The newest release. It fixes dp-accounting, whose numbers are part of our statements, to 0.4.3.
+        "tensorflow-privacy==0.9.0",
+        "dp-accounting",
+        # The version that the data loading is tested with.
+        "tensorflow-datasets==4.9.10",
+        # tensorflow-datasets 4.9.10 imports it to download data, but asks for it only below Python 3.9.
+        "importlib_resources",
+        # 1.18 and later are built for protobuf 5 and more; TensorFlow 2.15 needs protobuf 4.
+        "tensorflow-metadata<1.18",
+        # 26 does not import with numpy 1; tensorflow-datasets needs it.
+        "pyarrow<26",
+        # TensorFlow 2.15 is built for numpy 1 and does not import with numpy 2.
+        "numpy<2",
+        "scipy",
+        # 1.3 is the first for Python 3.11 with all we use; a next major version may remove it.
+        "scikit-learn>=1.3,<2",
+        "absl-py",
+        "attrs",
+        "Pillow",
+        "requests",
+        "tqdm",
+        # TensorBoard 2.15 imports pkg_resources, which setuptools 81 no longer has.
+        "setuptools<81",
+    ],
+    extras_require={"test": ["pytest", "hypothesis"]},
+    entry_points={"console_scripts": ["datalens = datalens_tf.cli:main"]},
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3.11",
+    ],
+)

@@ -1,0 +1,453 @@
+"""The command line, in this process: what a user types and what comes back."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from datalens_tf import cli
+from datalens_tf.config import DataLensConfig, preset
+from datalens_tf.data import datasets
+from datalens_tf.data.datasets import load_dataset
+from datalens_tf.evaluation import utility
+from datalens_tf.privacy import PrivacyLedger
+from datalens_tf.training import callbacks
+
+# A run of seconds: four teachers, tiny networks.
+TINY = [
+    "--num_teachers=4", "--num_steps=4", "--top_k=10", "--batch_size=4", "--noise_stddev=20", "--epsilon=100",
+    "--generator_filters=4", "--generator_units=16", "--discriminator_filters=4", "--discriminator_units=8",
+    "--latent_dim=4", "--warmup_teacher_steps=1", "--teacher_steps=1"]
+
+
+@pytest.fixture(name="datalens")
+def make_datalens(capfd):
+    """Runs a command line; returns exit status, stdout and stderr."""
+
+    def run(*words):
+        capfd.readouterr()
+        status = cli.main([str(word) for word in words])
+        return status, *capfd.readouterr()
+
+    return run
+
+
+def on_step(monkeypatch, action):
+    """Calls action(step) after every step of a run."""
+    monkeypatch.setattr(callbacks.PrivateLog, "on_step", lambda self, report: action(report.step))
+
+
+def refused(result, *texts, status=2):
+    """That a command ended with this status and one line, which holds the texts."""
+    assert result[0] == status, result
+    assert result[1] == "" and len(result[2].strip().splitlines()) == 1, result
+    assert result[2].startswith("datalens: ") and "Traceback" not in result[2]
+    for text in texts:
+        assert text in result[2], result[2]
+
+
+@pytest.fixture(scope="module", name="interrupted")
+def make_interrupted(tmp_path_factory):
+    """A run folder of a run that was interrupted (SIGINT) in step 2 of 4, and its exit status."""
+    folder = tmp_path_factory.mktemp("runs") / "interrupted"
+    with pytest.MonkeyPatch.context() as patch:
+        on_step(patch, lambda step: step == 2 and os.kill(os.getpid(), signal.SIGINT))
+        status = cli.main(["train", "--dataset=digits", f"--output_dir={folder}", *TINY])
+    return folder, status
+
+
+@pytest.fixture(scope="module", name="finished")
+def make_finished(interrupted, tmp_path_factory):
+    """The same run, resumed to its end."""
+    folder = shutil.copytree(interrupted[0], tmp_path_factory.mktemp("runs") / "finished")
+    assert cli.main(["train", "--resume", f"--output_dir={folder}"]) == 0
+    return folder
+
+
+# Training.
+
+
+def test_interrupt_saves_the_state_and_exits_130(interrupted):
+    folder, status = interrupted
+    assert status == 130
+    assert len(PrivacyLedger.open(folder / "ledger.jsonl").charges) == 2
+    assert [path.name for path in (folder / "private/checkpoints").iterdir()] == ["step-000002"]
+    assert not (folder / "privacy.json").exists()
+
+
+def test_resume_ends_the_run_with_every_file(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert names == {"config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "generator", "samples.npz",
+                     "samples.png", "logs", "private"}
+    statement = json.loads((finished / "privacy.json").read_text())
+    assert (statement["num_charges"], statement["num_burnt_charges"]) == (4, 0)
+    assert 0 < statement["epsilon"] <= 100
+    assert (finished / "private").stat().st_mode & 0o777 == 0o700
+
+
+def test_flags_become_the_settings_of_the_run(finished):
+    config = DataLensConfig.from_json((finished / "config.json").read_text())
+    assert config == preset("digits", 100.0).replace(
+        dataset="digits", image_shape=(8, 8, 1), num_classes=10, num_teachers=4, num_steps=4, top_k=10, batch_size=4,
+        noise_stddev=20.0, generator_filters=4, generator_units=16, discriminator_filters=4, discriminator_units=8,
+        latent_dim=4, warmup_teacher_steps=1, teacher_steps=1)
+
+
+def test_training_a_finished_run_again_reports_the_same(finished, datalens):
+    status, out, _ = datalens("train", "--resume", "--output_dir", finished)
+    statement = json.loads((finished / "privacy.json").read_text())
+    assert status == 0 and f"delta {statement['delta']:g}, 4 steps" in out and str(finished / "samples.png") in out
+    assert float(re.match(r"epsilon ([\d.]+) \(gdp\)", out).group(1)) == pytest.approx(statement["epsilon"], abs=1e-4)
+
+
+def test_a_second_interrupt_stops_at_once_and_loses_no_charge(interrupted, tmp_path, datalens, monkeypatch):
+    folder = shutil.copytree(interrupted[0], tmp_path / "run")
+
+    def twice(step):
+        del step
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    on_step(monkeypatch, twice)
+    status, _, err = datalens("train", "--resume", "--output_dir", folder)
+    assert status == 130 and "Interrupted" in err.splitlines()[-1] and "Traceback" not in err
+    assert len(PrivacyLedger.open(folder / "ledger.jsonl").charges) == 3
+    assert (folder / "private/releases/000003.npz").exists()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_sigterm_to_the_real_program(tmp_path):
+    folder = tmp_path / "run"
+    words = [sys.executable, "-m", "datalens_tf", "train", "--dataset=digits", f"--output_dir={folder}", *TINY,
+             "--num_steps=100000", "--epsilon=1e5", "--num_threads=1"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        ledger = folder / "ledger.jsonl"
+        for _ in range(600):
+            if process.poll() is not None or (ledger.exists() and ledger.read_text().count("\n") > 3):
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "state saved" in err.splitlines()[-1] and "Traceback" not in err and "tensorflow" not in err.lower()
+    assert list((folder / "private/checkpoints").glob("step-*"))
+
+
+# Bad input: one line, exit 2.
+
+
+@pytest.fixture(name="npz")
+def make_npz(tmp_path):
+    """Writes arrays x and y of 40 valid records with some changes, and returns the name of the data set."""
+
+    def write(**changes):
+        arrays = {"x": np.zeros([40, 8, 8, 1], np.uint8), "y": np.arange(40) % 2, **changes}
+        np.savez(tmp_path / "data.npz", **arrays)
+        return f"npz:{tmp_path / 'data.npz'}"
+
+    return write
+
+
+@pytest.mark.parametrize("words,texts", [
+    ([], ["--preset or --dataset"]),
+    (["--dataset=nope"], ["nope", "digits, mnist"]),
+    (["--preset=nope"], ["preset='nope'", "mnist"]),
+    (["--dataset=digits", "--epsilon=abc"], ["--epsilon", "'abc'", "train --help"]),
+    (["--dataset=digits", "--epsilon=0"], ["epsilon=0.0 > 0"]),
+    (["--dataset=digits", "--epsilon=-1"], ["epsilon=-1.0 > 0"]),
+    (["--dataset=digits", "--epsilon=nan"], ["epsilon=nan to be a finite number"]),
+    (["--dataset=digits", "--noise_stddev=0"], ["noise_stddev=0.0 > 0"]),
+    (["--dataset=digits", "--noise_stddev=-5"], ["noise_stddev=-5.0 > 0"]),
+    (["--dataset=digits", "--delta=1"], ["delta=1.0 in (0, 1)"]),
+    (["--dataset=digits", "--accountant=hope"], ["accountant='hope'", "classic_rdp, rdp, pld, gdp"]),
+    (["--dataset=digits", "--num_teachers=1.5"], ["--num_teachers", "invalid int value: '1.5'"]),
+    (["--dataset=digits", "--clip=-1"], ["clip=-1.0 > 0"]),
+    (["--dataset=digits", "--checkpoint_minutes=-1"], ["checkpoint_minutes=-1.0 >= 0"]),
+    (["--dataset=digits", "--top_k=65", "--num_teachers=4"], ["top_k=65 <= 64"]),
+    (["--dataset=digits", "--top_k=8", "--num_teachers=1439"], ["num_records=1438 < num_teachers=1439"]),
+    (["--dataset=digits", "--insecure_noise_seed=1"], ["--insecure_noise_seed"]),
+    (["--dataset=digits", "--eps=1"], ["--eps"]),
+    (["--dataset=npz:nowhere.npz"], ["no file nowhere.npz"]),
+    (["--dataset=folder:nowhere"], ["no folder nowhere"]),
+    (["--dataset=tfds:./nowhere"], ["dataset_info.json", "nowhere"]),
+    (["--flagfile=nowhere"], ["nowhere"]),
+])
+def test_bad_flags(words, texts, tmp_path, datalens):
+    refused(datalens("train", "--output_dir", tmp_path / "run", *words), *texts)
+    assert not (tmp_path / "run/ledger.jsonl").exists()
+
+
+def test_data_folder_without_the_data_set(tmp_path, datalens, monkeypatch):
+    def offline(urls):
+        raise OSError(f"no connection to {len(list(urls))} hosts")
+
+    monkeypatch.setattr(datasets, "_check_reachable", offline)
+    refused(datalens("train", "--preset=mnist", "--data_dir", tmp_path, "--output_dir", tmp_path / "run"),
+            "no prepared data set 'mnist'", str(tmp_path), "--data_dir", "tfds.load('mnist'")
+
+
+@pytest.mark.parametrize("changes,texts", [
+    ({"x": np.full([40, 8, 8, 1], 1.5)}, ["[0, 1]", "1.5"]),
+    ({"x": np.full([40, 8, 8, 1], -0.1)}, ["[0, 1]"]),
+    ({"x": np.full([40, 8, 8, 1], np.nan)}, ["NaN"]),
+    ({"x": np.zeros([40, 9, 8, 1], np.uint8)}, ["divisible by 4"]),
+    ({"x": np.zeros([40, 8, 8, 1], np.int32)}, ["uint8", "int32"]),
+    ({"y": np.arange(39) % 2}, ["39", "40"]),
+    ({"y": np.zeros(40, np.int64)}, ["class"]),
+    ({"y": np.arange(40) - 1}, ["label"]),
+    ({"y": np.array(["a", "b"] * 20)}, ["label"]),
+])
+def test_bad_records(changes, texts, npz, tmp_path, datalens):
+    refused(datalens("train", "--dataset", npz(**changes), "--output_dir", tmp_path / "run", *TINY), *texts)
+
+
+def test_fewer_records_than_teachers(npz, tmp_path, datalens):
+    result = datalens("train", "--dataset", npz(), "--output_dir", tmp_path / "run", *TINY, "--num_teachers=41")
+    refused(result, "num_records=40 < num_teachers=41")
+
+
+def test_unwritable_output_folder(tmp_path, datalens):
+    (tmp_path / "file").write_text("")
+    refused(datalens("train", "--dataset=digits", "--output_dir", tmp_path / "file/run", *TINY), "Cannot write",
+            str(tmp_path / "file"))
+    refused(datalens("train", "--dataset=digits", "--output_dir", "/proc/nowhere", *TINY), "Cannot write /proc/nowhere")
+
+
+def test_budget_that_pays_for_nothing_exits_3(tmp_path, datalens):
+    result = datalens("train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY, "--epsilon=0.01")
+    refused(result, "epsilon=0.01 does not pay for a single step", status=3)
+
+
+def test_a_run_is_not_overwritten_and_only_a_run_is_resumed(interrupted, tmp_path, datalens):
+    folder, _ = interrupted
+    refused(datalens("train", "--dataset=digits", "--output_dir", folder, *TINY), "holds a run", "--resume")
+    refused(datalens("train", "--dataset=digits", "--output_dir", tmp_path / "typo", "--resume"), "holds no run")
+
+
+@pytest.mark.parametrize("words,text", [
+    (["--epsilon=200"], "epsilon=100.0, not 200.0"),
+    (["--noise_stddev=40"], "noise_stddev=20.0, not 40.0"),
+    (["--preset=mnist"], "dataset='digits', not 'mnist'"),
+    (["--dataset=mnist"], "dataset='digits', not 'mnist'"),
+])
+def test_resume_with_another_configuration(words, text, interrupted, datalens):
+    refused(datalens("train", "--resume", "--output_dir", interrupted[0], *words), text, "another --output_dir")
+
+
+def damaged(interrupted, tmp_path, name, change):
+    """A copy of the interrupted run in which one file was changed."""
+    folder = shutil.copytree(interrupted[0], tmp_path / "run")
+    [path] = folder.glob(name)
+    path.write_bytes(change(path.read_bytes()))
+    return folder
+
+
+def flip(content):
+    """One bit in the middle."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:]
+
+
+@pytest.mark.parametrize("name", ["teachers-000.bin", "student.npz", "meta.json"])
+@pytest.mark.parametrize("change", [flip, lambda content: content[:-7], lambda content: b""])
+def test_damaged_checkpoint(name, change, interrupted, tmp_path, datalens):
+    if name == "meta.json" and change is flip:
+        change = lambda content: content.replace(b"step", b"stop")  # pylint: disable=unnecessary-lambda-assignment
+    folder = damaged(interrupted, tmp_path, f"private/checkpoints/*/{name}", change)
+    refused(datalens("train", "--resume", "--output_dir", folder), "amaged", "step-000002")
+    assert len(PrivacyLedger.open(folder / "ledger.jsonl").charges) == 2
+
+
+def test_damaged_ledger_line(interrupted, tmp_path, datalens):
+    folder = damaged(interrupted, tmp_path, "ledger.jsonl", lambda content: content.replace(b'"step": 1', b'"step": 7'))
+    refused(datalens("train", "--resume", "--output_dir", folder), "ledger.jsonl, line 2")
+
+
+@pytest.mark.parametrize("change", [flip, lambda content: b"{}", lambda content: b"\xff"])
+def test_damaged_settings(change, interrupted, tmp_path, datalens):
+    folder = damaged(interrupted, tmp_path, "config.json", change)
+    status, out, err = datalens("train", "--resume", "--output_dir", folder)
+    assert (status, out) == (2, "") and len(err.strip().splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("words", [[], ["nope"], ["train"], ["sample", "--model=x"], ["evaluate"], ["export"],
+                                   ["privacy"], ["evaluate", "--samples=x", "--metrics=nope"], ["train", "stray"]])
+def test_usage_is_refused_in_one_line(words, datalens):
+    refused(datalens(*words))
+
+
+# Bugs.
+
+
+def test_a_bug_is_one_line_and_a_traceback_on_demand(tmp_path, datalens, monkeypatch):
+    def bug(*args, **kwargs):
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr(datasets, "load_dataset", bug)
+    words = "train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY
+    refused(datalens(*words), "internal error: RuntimeError: first line second line", "--debug", status=1)
+    status, _, err = datalens(*words, "--debug")
+    assert status == 1 and "Traceback" in err and "in bug" in err
+
+
+# Help, and what must be quick.
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["sample"], ["evaluate"], ["privacy"], ["export"]])
+def test_help_on_every_level(command, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main([*command, "--help"])
+    assert exit_info.value.code == 0
+    assert f"usage: datalens {' '.join(command)}".strip() in capsys.readouterr().out
+
+
+def test_every_setting_is_a_flag_with_a_help_text(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    text = capsys.readouterr().out.split("settings, by default", 1)[1]
+    for field in dataclasses.fields(DataLensConfig):
+        if field.name not in ("image_shape", "num_classes", "insecure_noise_seed"):
+            assert re.search(rf"^  --{field.name} VALUE\s+[`\w]", text, re.MULTILINE), field.name
+
+
+def test_accounting_and_help_do_not_load_tensorflow():
+    code = ("import sys; from datalens_tf import cli\n"
+            "assert cli.main(['privacy', '--preset=mnist']) == 0\n"
+            "try: cli.main(['train', '--help'])\n"
+            "except SystemExit: pass\n"
+            "assert 'tensorflow' not in sys.modules")
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+# Accounting.
+
+
+def test_privacy_shows_the_papers_steps(datalens):
+    status, out, err = datalens("privacy", "--preset=mnist", "--epsilon=1", "--json")
+    report = json.loads(out)
+    assert (status, err) == (0, "")
+    assert report["steps"] == {"classic_rdp": 86, "rdp": 127, "pld": 149, "gdp": 149}
+    assert report["epsilon_of_steps"]["classic_rdp"]["classic_rdp"] == pytest.approx(0.99571, abs=5e-6)
+    assert report["epsilon_of_steps"]["gdp"]["gdp"] == pytest.approx(0.99747, abs=1e-5)
+    assert report["l2_sensitivity"] == pytest.approx(2 * (200 * 15) ** 0.5)
+    assert "epsilon" not in report and "calibrated_noise_stddev" not in report
+
+
+def test_privacy_of_given_steps(datalens):
+    words = "privacy", "--top_k=200", "--noise_stddev=5000", "--batch_size=15", "--num_steps=100"
+    report = json.loads(datalens(*words, "--json")[1])
+    expected = {"classic_rdp": 1.07532, "rdp": 0.87698, "pld": 0.80161, "gdp": 0.80161}
+    assert report["epsilon"] == pytest.approx(expected, abs=1e-5) and "steps" not in report
+    assert json.loads(datalens(*words, "--json", "--accountant=rdp")[1])["epsilon"].keys() == {"rdp"}
+
+
+def test_privacy_calibrates_the_noise(datalens):
+    report = json.loads(datalens("privacy", "--preset=mnist", "--epsilon=1", "--num_steps=100", "--json")[1])
+    for name, sigma in report["calibrated_noise_stddev"].items():
+        words = "privacy", "--preset=mnist", "--num_steps=100", f"--noise_stddev={sigma}", "--json"
+        assert 0.9999 < json.loads(datalens(*words)[1])["epsilon"][name] <= 1.0
+
+
+def test_privacy_prints_tables(datalens):
+    status, out, _ = datalens("privacy", "--preset=mnist", "--epsilon=0.05", "--num_steps=100")
+    assert status == 0 and "noise multiplier 45.6435" in out
+    assert re.search(r"^classic_rdp +1\.0754$", out, re.MULTILINE)
+    assert re.search(r"^classic_rdp +unreachable$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words,text", [
+    (["--preset=mnist", "--epsilon=0"], "epsilon=0.0 > 0"),
+    (["--preset=mnist", "--noise_stddev=0"], "noise_stddev=0.0 > 0"),
+    (["--preset=mnist", "--top_k=0"], "top_k=0 >= 1"),
+    (["--num_steps=0"], "num_steps=0 >= 1"),
+    (["--num_steps=5", "--delta=0"], "delta=0.0 in (0, 1)"),
+    (["--preset=nope"], "preset='nope'"),
+    (["--num_steps=5", "--accountant=hope"], "'hope'"),
+])
+def test_privacy_of_nonsense(words, text, datalens):
+    refused(datalens("privacy", *words), text)
+
+
+# Using a run.
+
+
+def test_sample_to_an_archive(finished, tmp_path, datalens):
+    for name in ("a", "b"):
+        status, _, err = datalens("sample", "--model", finished, "--num_samples=30", "--seed=7", "--output",
+                                  tmp_path / f"new/{name}.npz")
+        assert (status, err) == (0, "")
+    a, b = np.load(tmp_path / "new/a.npz"), np.load(tmp_path / "new/b.npz")
+    assert a["x"].shape == (30, 8, 8, 1) and a["x"].dtype == np.uint8 and a["y"].dtype == np.int64
+    assert np.bincount(a["y"]).tolist() == [3] * 10
+    assert np.array_equal(a["x"], b["x"]) and np.array_equal(a["y"], b["y"])
+
+
+def test_sample_to_pictures_that_are_a_data_set(finished, tmp_path, datalens):
+    folder = tmp_path / "pictures"
+    words = "sample", "--model", finished / "generator/1", "--labels=3,5", "--num_samples=5", "--output", folder
+    assert datalens(*words)[0] == 0
+    dataset = load_dataset(f"folder:{folder}")
+    assert dataset.class_names == ("3", "5") and np.bincount(dataset.labels).tolist() == [3, 2]
+    assert dataset.image_shape == (8, 8, 1)
+    refused(datalens(*words), "new or empty folder")
+
+
+@pytest.mark.parametrize("words,text", [
+    (["--num_samples=0"], "num_samples=0 >= 1"), (["--num_samples=-1", "--labels=1"], "num_samples=-1 >= 1"),
+    (["--labels=10"], "labels in [0, 10)"), (["--labels=a"], "--labels"), (["--labels="], "--labels"),
+])
+def test_sample_of_nonsense(words, text, finished, tmp_path, datalens):
+    refused(datalens("sample", "--model", finished, "--output", tmp_path / "x.npz", *words), text)
+
+
+def test_models_that_are_none(interrupted, tmp_path, datalens):
+    refused(datalens("sample", "--model", tmp_path / "nowhere", "--output", tmp_path / "x.npz"), "nowhere")
+    refused(datalens("sample", "--model", interrupted[0], "--output", tmp_path / "x.npz"), "no finished run")
+    refused(datalens("export", "--run_dir", interrupted[0], "--output_dir", tmp_path / "serving"), "no finished run")
+    refused(datalens("export", "--run_dir", tmp_path, "--output_dir", tmp_path / "serving"), "config.json")
+
+
+def test_export_once_per_version(finished, tmp_path, datalens):
+    words = "export", "--run_dir", finished, "--output_dir", tmp_path / "serving"
+    assert datalens(*words) == (0, f"{tmp_path / 'serving/1'}\n", "")
+    assert (tmp_path / "serving/1/saved_model.pb").is_file()
+    refused(datalens(*words), "version=1")
+    refused(datalens(*words, "--version=0"), "version=0 >= 1")
+    assert datalens(*words, "--version=12")[0] == 0
+
+
+def test_evaluate_a_run_draws_anew_for_every_seed(finished, tmp_path, datalens, monkeypatch):
+    monkeypatch.setattr(utility, "NUM_SYNTHETIC", 300)
+    status, out, _ = datalens("evaluate", "--samples", finished, "--seeds=2", "--epochs=1", "--output_dir",
+                              tmp_path / "report")
+    metrics = json.loads((tmp_path / "report/metrics.json").read_text())["utility"]
+    assert status == 0 and f"accuracy {metrics['accuracy_mean']:.4f} +- {metrics['accuracy_std']:.4f}" in out
+    assert metrics["dataset"] == "digits" and metrics["num_test"] == 359 and metrics["num_synthetic"] == 300
+    assert [result["seed"] for result in metrics["per_seed"]] == [0, 1]
+    assert metrics["follows_protocol"] is False  # One epoch.
+    assert "so do the synthetic images" in metrics["varied"] and "trained once" in metrics["varied"]
+
+
+def test_evaluate_an_archive(finished, tmp_path, datalens):
+    words = "evaluate", "--samples", finished / "samples.npz", "--seeds=1", "--epochs=1"
+    refused(datalens(*words), "--dataset")
+    refused(datalens(*words, "--dataset=digits"), "--output_dir")
+    assert datalens(*words, "--dataset=digits", "--output_dir", tmp_path)[0] == 0
+    metrics = json.loads((tmp_path / "metrics.json").read_text())["utility"]
+    assert metrics["num_synthetic"] == 10_000 and metrics["accuracy_std"] is None
+    assert "synthetic images are fixed" in metrics["varied"]
+    refused(datalens(*words, "--dataset=digits", "--output_dir", tmp_path, "--seeds=0"), "seeds")
+
+
+def test_evaluate_refuses_before_it_computes(finished, tmp_path, datalens):
+    (tmp_path / "file").write_text("")
+    refused(datalens("evaluate", "--samples", finished, "--output_dir", tmp_path / "file/x"), "Cannot write")

@@ -1,0 +1,141 @@
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, PerformanceOptions, config_digest, preset
+from datalens_tf.data.datasets import load_dataset
+from datalens_tf.errors import DataLensError, InvalidArgumentError
+from datalens_tf.mechanisms import TopAgg
+from datalens_tf.privacy import accounting
+
+# The authors' commands: N, m, k, sigma, beta, c, z.
+PUBLISHED = {
+    ("mnist", 1.0): (4000, 15, 200, 5000, 0.7, 1e-5, 50),
+    ("fashion_mnist", 1.0): (4000, 15, 200, 5000, 0.9, 1e-5, 50),
+    ("celeba_gender", 1.0): (6000, 27, 700, 9000, 0.85, 1e-5, 100),
+    ("celeba_hair", 1.0): (8000, 15, 700, 9000, 0.9, 1e-5, 100),
+    ("mnist", 10.0): (4000, 15, 300, 800, 0.2, 1e-5, 50),
+    ("fashion_mnist", 10.0): (4000, 15, 350, 1000, 0.27, 1e-5, 64),
+    ("celeba_gender", 10.0): (6000, 27, 500, 700, 0.12, None, 100),
+    ("celeba_hair", 10.0): (4000, 30, 500, 700, 0.25, None, 100),
+}
+
+
+@pytest.mark.parametrize("key", PUBLISHED)
+def test_presets_are_the_published_settings(key):
+    config = PRESETS[key]
+    assert PUBLISHED[key] == (config.num_teachers, config.batch_size, config.top_k, config.noise_stddev,
+                              config.vote_threshold, config.clip, config.latent_dim)
+    assert (config.dataset, config.epsilon, config.delta, config.latent_distribution) == (*key, 1e-5, "uniform")
+
+
+@pytest.mark.parametrize("key,classic,exact", [(("mnist", 1.0), 86, 149), (("mnist", 10.0), 109, 142)])
+def test_presets_pay_for_the_known_number_of_steps(key, classic, exact):
+    event = TopAgg.from_config(PRESETS[key]).dp_event(PRESETS[key].batch_size)
+    assert accounting.max_steps(event, key[1], 1e-5, "classic_rdp") == classic
+    assert accounting.max_steps(event, key[1], 1e-5, "gdp") == exact
+
+
+def test_the_digits_preset_fits_the_digits():
+    config, dataset = preset("digits", 10.0), load_dataset("digits")
+    assert config.num_teachers <= len(dataset)
+    config.replace(image_shape=dataset.image_shape, num_classes=dataset.num_classes)
+    event = TopAgg.from_config(config).dp_event(config.batch_size)
+    steps = accounting.max_steps(event, 10.0, config.delta, config.accountant)
+    assert steps >= 20 and accounting.epsilon(event, steps, config.delta, "gdp") <= 10.0
+
+
+@pytest.mark.parametrize("epsilon,nearest", [(0.2, 1.0), (1.0, 1.0), (3.0, 1.0), (3.3, 10.0), (50, 10.0)])
+def test_another_budget_takes_the_nearest_published_settings(epsilon, nearest):
+    config = preset("mnist", epsilon)
+    assert config.epsilon == epsilon and config.replace(epsilon=nearest) == PRESETS["mnist", nearest]
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf, "1"])
+def test_preset_for_no_budget(epsilon):
+    with pytest.raises(InvalidArgumentError, match="epsilon="):
+        preset("mnist", epsilon)
+
+
+def test_unknown_preset():
+    with pytest.raises(InvalidArgumentError, match="preset='nope' to be one of .*mnist"):
+        preset("nope")
+
+
+def test_settings_cannot_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DataLensConfig().epsilon = 2.0
+
+
+@pytest.mark.parametrize("name,value", [
+    ("method", "other"), ("image_shape", (28, 28)), ("image_shape", (28, 30, 1)), ("image_shape", (0, 4, 1)),
+    ("image_shape", (8.0, 8, 1)), ("num_classes", 1), ("num_teachers", 0), ("num_teachers", 2.0), ("batch_size", 0),
+    ("top_k", 0), ("top_k", True), ("clip", 0.0), ("clip", -1.0), ("noise_stddev", 0.0), ("noise_stddev", -1.0),
+    ("noise_stddev", math.nan), ("noise_stddev", math.inf), ("noise_stddev", "5"), ("vote_threshold", -0.1),
+    ("vote_threshold", 1.1), ("step_size", 0.0), ("latent_dim", 0), ("latent_distribution", "beta"),
+    ("warmup_teacher_steps", -1), ("teacher_steps", 0), ("precision", "float8"), ("learning_rate", 0.0),
+    ("beta_1", 1.0), ("beta_2", 0.999), ("student_beta_2", 1.0), ("ema_decay", 1.0), ("epsilon", 0.0),
+    ("epsilon", math.nan), ("delta", 0.0), ("delta", 1.0), ("accountant", "hope"), ("num_steps", 0),
+    ("partition_seed", -1), ("seed", None), ("insecure_noise_seed", -1),
+])
+def test_values_outside_their_domain_are_named(name, value):
+    with pytest.raises(InvalidArgumentError, match=rf"Expected {name}="):
+        DataLensConfig(**{name: value})
+
+
+def test_more_coordinates_than_an_image_has():
+    with pytest.raises(InvalidArgumentError, match="top_k=65 <= 64, the numbers in one image"):
+        DataLensConfig(image_shape=(8, 8, 1), top_k=65)
+    DataLensConfig(image_shape=(8, 8, 1), top_k=64)
+
+
+def test_replace_checks_again_and_knows_its_fields():
+    with pytest.raises(InvalidArgumentError, match="epsilon="):
+        DataLensConfig().replace(epsilon=-1.0)
+    with pytest.raises(InvalidArgumentError, match="sigma"):
+        DataLensConfig().replace(sigma=1.0)
+
+
+CONFIGS = st.builds(
+    DataLensConfig, image_shape=st.sampled_from([None, (28, 28, 1), (64, 64, 3)]), num_classes=st.sampled_from([None, 10]),
+    dataset=st.text(max_size=20), top_k=st.integers(1, 784), clip=st.none() | st.floats(1e-9, 10),
+    noise_stddev=st.floats(1e-3, 1e6), epsilon=st.floats(1e-3, 100), delta=st.floats(1e-12, 0.5),
+    accountant=st.sampled_from(ACCOUNTANTS), num_steps=st.none() | st.integers(1, 10**6), seed=st.integers(0, 2**60))
+
+
+@given(config=CONFIGS)
+def test_json_and_back(config):
+    again = DataLensConfig.from_json(config.to_json())
+    assert again == config and again.to_json() == config.to_json()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"sigma": 1}', '{"top_k": "many"}', '{"image_shape": 3}',
+                                  '{"epsilon": NaN}', '{"image_shape": [8, 8, "1"]}', '{"delta": null}'])
+def test_malformed_json(text):
+    with pytest.raises(DataLensError):
+        DataLensConfig.from_json(text)
+
+
+def test_every_setting_changes_the_digest():
+    base = DataLensConfig()
+    changes = {"method": None, "dataset": "mnist", "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
+               "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
+               "num_steps": 7, "insecure_noise_seed": 3}
+    digests = {config_digest(base.to_json())}
+    for field in dataclasses.fields(base):
+        value = getattr(base, field.name)
+        new = changes[field.name] if field.name in changes else type(value)(value / 2 if value else 0.5 + (
+            0.5 if isinstance(value, int) else 0))
+        if new is not None or field.name == "clip":
+            digests.add(config_digest(base.replace(**{field.name: new}).to_json()))
+    assert len(digests) == len(dataclasses.fields(base))  # `method` has one value, and there is the base.
+
+
+@pytest.mark.parametrize("name,value", [("chunk_size", 0), ("chunk_size", 1.5), ("num_threads", 0),
+                                        ("checkpoint_minutes", -1), ("checkpoint_minutes", math.nan)])
+def test_performance_options_are_checked(name, value):
+    with pytest.raises(InvalidArgumentError, match=rf"Expected {name}="):
+        PerformanceOptions(**{name: value})
