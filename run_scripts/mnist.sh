@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# mnist.sh [EPSILON]: the paper's settings, by default with epsilon 1. Takes hours; the same command again continues.
+# mnist.sh [EPSILON]: the paper's settings, by default with epsilon 1. About an hour on 2 cores; the same
+# command again continues.
 # The data is looked for in TFDS_DATA_DIR, and downloaded if it is not there.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 epsilon="${1:-1}"

@@ -100,8 +100,9 @@ def test_replace_checks_again_and_knows_its_fields():
 
 
 CONFIGS = st.builds(
-    DataLensConfig, image_shape=st.sampled_from([None, (28, 28, 1), (64, 64, 3)]), num_classes=st.sampled_from([None, 10]),
-    dataset=st.text(max_size=20), top_k=st.integers(1, 784), clip=st.none() | st.floats(1e-9, 10),
+    DataLensConfig, image_shape=st.sampled_from([None, (28, 28, 1), (64, 64, 3)]),
+    num_classes=st.sampled_from([None, 10]), dataset=st.text(max_size=20), top_k=st.integers(1, 784),
+    clip=st.none() | st.floats(1e-9, 10),
     noise_stddev=st.floats(1e-3, 1e6), epsilon=st.floats(1e-3, 100), delta=st.floats(1e-12, 0.5),
     accountant=st.sampled_from(ACCOUNTANTS), num_steps=st.none() | st.integers(1, 10**6), seed=st.integers(0, 2**60))
 

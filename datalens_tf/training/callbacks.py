@@ -104,10 +104,11 @@ class TensorBoard(Callback):
     """Shareable TensorBoard logs: student loss, epsilon spent, image grids. Nothing computed from real records."""
 
     def __init__(self, directory: pathlib.Path, steps_between_grids: int = 10):
-        self._writer = tf.summary.create_file_writer(str(directory))
-        self._between = steps_between_grids
+        self._directory, self._between, self._writer = directory, steps_between_grids, None
 
     def on_step(self, report: StepReport) -> None:
+        # Made late: a run that is refused before its first step leaves no folder.
+        self._writer = self._writer or tf.summary.create_file_writer(str(self._directory))
         with self._writer.as_default(step=report.step):
             tf.summary.scalar("student_loss", report.student_loss)
             tf.summary.scalar("epsilon", report.epsilon)

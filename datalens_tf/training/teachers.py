@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import threading
 from typing import Callable, Iterator, Sequence
 
@@ -46,7 +47,8 @@ class _Chunk:
     def __init__(self, size: int, config: DataLensConfig, mechanism: Mechanism):
         self._config, self._mechanism = config, mechanism
         self._model = build_teachers(config, size)
-        self._adam = tf.function(self._adam_step, jit_compile=True)
+        # Compiled: every array is read and written once, and memory is what bounds this.
+        self._adam = tf.function(functools.partial(adam, config), jit_compile=True)
         self.advance = tf.function(self._advance)
 
     def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds):
@@ -87,21 +89,29 @@ class _Chunk:
             total = tf.reduce_sum(losses)  # A sum: each teacher's gradient is that of its own loss alone.
         return losses, tape.gradient(total, weights)
 
-    def _adam_step(self, state, gradients, step):
-        """One Adam step (Kingma and Ba, 2015, the form before their section 2.1) of state [weights, m, v].
 
-        Compiled: weights and bfloat16 moments are read and written once, and memory is what bounds this.
-        """
-        config, count = self._config, len(gradients)
-        step = tf.cast(step, tf.float32)
-        rate = config.learning_rate * tf.sqrt(1 - config.beta_2**step) / (1 - config.beta_1**step)
-        new = []
-        for weight, m, v, gradient in zip(state[:count], state[count:2 * count], state[2 * count:], gradients):
-            m = config.beta_1 * tf.cast(m, tf.float32) + (1 - config.beta_1) * gradient
-            v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)
-            new.append((weight - rate * m / (tf.sqrt(v) + _ADAM_EPSILON), tf.cast(m, tf.bfloat16),
-                        tf.cast(v, tf.bfloat16)))
-        return [array for kind in zip(*new) for array in kind]
+def adam(config: DataLensConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
+         ) -> list[tf.Tensor]:
+    """One Adam step (Kingma and Ba, 2015, in the form before their section 2.1), elementwise.
+
+    Args:
+      config: learning_rate, beta_1, beta_2.
+      state: weights, then first moments, then second moments.
+      gradients: one per weight.
+      step: 1 for the first.
+
+    Returns:
+      The new state, with moments in bfloat16.
+    """
+    count, step = len(gradients), tf.cast(step, tf.float32)
+    rate = config.learning_rate * tf.sqrt(1 - config.beta_2**step) / (1 - config.beta_1**step)
+    new = []
+    for weight, m, v, gradient in zip(state[:count], state[count:2 * count], state[2 * count:], gradients):
+        m = config.beta_1 * tf.cast(m, tf.float32) + (1 - config.beta_1) * gradient
+        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)
+        new.append((weight - rate * m / (tf.sqrt(v) + _ADAM_EPSILON), tf.cast(m, tf.bfloat16),
+                    tf.cast(v, tf.bfloat16)))
+    return [array for kind in zip(*new) for array in kind]
 
 
 def build_teachers(config: DataLensConfig, size: int) -> EnsembleDiscriminator:

@@ -8,7 +8,7 @@ from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import TrainingDivergedError
 from datalens_tf.mechanisms.topagg import TopAgg
-from datalens_tf.training.teachers import TeacherBank, TeacherRound, build_teachers
+from datalens_tf.training.teachers import TeacherBank, TeacherRound, adam, build_teachers
 from tests.models.ensemble_test import keras_conv, keras_dense, label_planes
 from tests.training import tiny
 
@@ -72,6 +72,22 @@ class KerasTeacher:
         return float(total)
 
 
+def test_adam_equals_keras():
+    rng = np.random.default_rng(0)
+    variable = tf.Variable(rng.normal(size=(4, 50)), dtype=tf.float32)
+    state = [variable.value(), tf.zeros([4, 50]), tf.zeros([4, 50])]
+    keras = tf.keras.optimizers.legacy.Adam(
+        CONFIG.learning_rate, beta_1=CONFIG.beta_1, beta_2=CONFIG.beta_2, epsilon=1e-8)
+    for step in range(1, 4):
+        gradient = tf.constant(rng.normal(size=(4, 50)), tf.float32)
+        keras.apply_gradients([(gradient, variable)])
+        weight, m, v = adam(CONFIG, state, [gradient], tf.constant(step))
+        assert m.dtype == v.dtype == tf.bfloat16
+        # As many digits as bfloat16 moments keep, of steps of 1e-3; the first step has none to keep.
+        np.testing.assert_allclose(weight, variable, rtol=0, atol=1e-7 if step == 1 else 1e-5)
+        state = [weight, m, v]
+
+
 def test_optimizer_steps_equal_a_loop_over_keras_models():
     data = tiny.dataset(12)
     bank = make_bank(data, chunk_size=2)
@@ -91,14 +107,16 @@ def test_optimizer_steps_equal_a_loop_over_keras_models():
             assert losses[t, i] == pytest.approx(loss, rel=1e-5)
     for variable, value in zip(ensemble.trainable_variables, arrays(bank)):
         variable.assign(value)
+    # Adam divides gradients by their size: where one is nearly zero, rounding alone moves a weight by part of a step.
+    tolerance = 0.05 * CONFIG.learning_rate
     for t, keras in enumerate(loop):
         for mine, other in [(keras_conv(ensemble.conv_1, t), keras.conv_1), (keras_conv(ensemble.conv_2, t), keras.conv_2),
                             (keras_dense(ensemble.dense_3, t), keras.dense_3),
                             (keras_dense(ensemble.dense_4, t), keras.dense_4)]:
             for got, want in zip(mine.get_weights(), other.get_weights()):
-                np.testing.assert_allclose(got, want, atol=2e-5)
+                np.testing.assert_allclose(got, want, atol=tolerance)
         for got, norm in zip((ensemble.norm_2, ensemble.norm_3), keras.norms):
-            np.testing.assert_allclose(got.gamma[t], norm.gamma, atol=2e-5)
+            np.testing.assert_allclose(got.gamma[t], norm.gamma, atol=tolerance)
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 4])
