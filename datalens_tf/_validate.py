@@ -1,4 +1,4 @@
-"""Checks of named arguments. Messages read `Expected name=value condition.`, so that tests and users can rely on them."""
+"""Checks of named arguments. Messages read `Expected name=value condition.`, which tests and users rely on."""
 
 import math
 import numbers

@@ -30,7 +30,8 @@ class EnsembleDiscriminator(tf.keras.Model):
         self.num_teachers = num_teachers
         height, width, channels = image_shape
         self.conv_1 = EnsembleConv2D(num_teachers, channels + num_classes, dtype=precision, name="conv_1")
-        self.conv_2 = EnsembleConv2D(num_teachers, filters + num_classes, use_bias=False, dtype=precision, name="conv_2")
+        self.conv_2 = EnsembleConv2D(
+            num_teachers, filters + num_classes, use_bias=False, dtype=precision, name="conv_2")
         self.norm_2 = EnsembleBatchNormalization(num_teachers, name="norm_2")
         self.dense_3 = EnsembleDense(num_teachers, units, use_bias=False, dtype=precision, name="dense_3")
         self.norm_3 = EnsembleBatchNormalization(num_teachers, name="norm_3")

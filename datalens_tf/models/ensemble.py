@@ -14,6 +14,16 @@ _TAPS = 5  # All convolutions are 5x5, stride 2, SAME: output i reads inputs 2i 
 _STDDEV = 0.02
 
 
+def _truncated_normal() -> tf.keras.initializers.Initializer:
+    """For convolutions. A fresh one each time: a re-used instance would draw the same values again."""
+    return tf.keras.initializers.TruncatedNormal(stddev=_STDDEV)
+
+
+def _normal() -> tf.keras.initializers.Initializer:
+    """For dense layers, fresh each time."""
+    return tf.keras.initializers.RandomNormal(stddev=_STDDEV)
+
+
 @functools.lru_cache
 def _patch_indices(height: int, width: int) -> np.ndarray:
     """Input position of tap (a, b) at output (i, j): int32 [H/2 * W/2 * 25], with H * W for zero padding."""
@@ -120,9 +130,9 @@ class EnsembleConv2D(tf.keras.layers.Layer):
         lead = (self.num_teachers, _TAPS**2)
         self.half_size = (height // 2, width // 2)
         self.kernel = self.add_weight(
-            "kernel", lead + (channels, self.filters), initializer=tf.keras.initializers.TruncatedNormal(stddev=_STDDEV))
+            "kernel", lead + (channels, self.filters), initializer=_truncated_normal())
         self.label_kernel = self.add_weight(
-            "label_kernel", lead + (label_shape[-1], self.filters), initializer=tf.keras.initializers.TruncatedNormal(stddev=_STDDEV))
+            "label_kernel", lead + (label_shape[-1], self.filters), initializer=_truncated_normal())
         if self.use_bias:
             self.bias = self.add_weight("bias", (self.num_teachers, self.filters), initializer="zeros")
         # Which taps fall on the image at each output position: a label plane is 1 there and 0 in the padding.
@@ -179,9 +189,9 @@ class EnsembleDense(tf.keras.layers.Layer):
     def build(self, input_shape):
         feature_shape, label_shape = input_shape
         self.kernel = self.add_weight(
-            "kernel", (self.num_teachers, feature_shape[-1], self.units), initializer=tf.keras.initializers.RandomNormal(stddev=_STDDEV))
+            "kernel", (self.num_teachers, feature_shape[-1], self.units), initializer=_normal())
         self.label_kernel = self.add_weight(
-            "label_kernel", (self.num_teachers, label_shape[-1], self.units), initializer=tf.keras.initializers.RandomNormal(stddev=_STDDEV))
+            "label_kernel", (self.num_teachers, label_shape[-1], self.units), initializer=_normal())
         if self.use_bias:
             self.bias = self.add_weight("bias", (self.num_teachers, self.units), initializer="zeros")
         super().build(input_shape)

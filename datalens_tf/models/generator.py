@@ -51,7 +51,8 @@ class Generator(tf.keras.Model):
         planes = one_hot[:, None, None, :]
 
         def join(maps):
-            return tf.concat([maps, tf.broadcast_to(planes, tf.concat([tf.shape(maps)[:3], [self.num_classes]], 0))], -1)
+            shape = tf.concat([tf.shape(maps)[:3], [self.num_classes]], 0)
+            return tf.concat([maps, tf.broadcast_to(planes, shape)], -1)
 
         hidden = tf.nn.relu(self.norms[0](self.dense_1(tf.concat([latents, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[1](self.dense_2(tf.concat([hidden, one_hot], 1)), training=training))

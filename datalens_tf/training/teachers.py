@@ -177,7 +177,7 @@ class TeacherBank:
             yield state[index].numpy()
 
     def replace(self, index: int, read: Callable[[int], bytes]) -> None:
-        """Replaces array `index` of the state by raw bytes; `read` returns as many as it is asked for, block by block."""
+        """Replaces array `index` of the state by raw bytes; `read` returns as many as it is asked for, per block."""
         for number, state in enumerate(self._states):
             old = state[index]
             content = read(old.shape.num_elements() * old.dtype.size)

@@ -89,7 +89,8 @@ def test_exported_generator_runs_where_the_package_is_not_installed(run, tmp_pat
     program = (
         "import sys; sys.path = [p for p in sys.path if p]; import tensorflow as tf\n"
         f"model = tf.saved_model.load({str(path)!r})\n"
-        "images = model.signatures['sample'](labels=tf.constant([0, 1], tf.int64), seed=tf.constant([5, 6], tf.int64))\n"
+        "labels, seed = tf.constant([[0, 1], [5, 6]], tf.int64)\n"
+        "images = model.signatures['sample'](labels=labels, seed=seed)\n"
         "assert images['images'].shape == (2, 8, 8, 1) and 'datalens_tf' not in sys.modules")
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, capture_output=True,
                    env={"TF_CPP_MIN_LOG_LEVEL": "3", "PATH": ""})

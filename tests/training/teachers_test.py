@@ -110,7 +110,8 @@ def test_optimizer_steps_equal_a_loop_over_keras_models():
     # Adam divides gradients by their size: where one is nearly zero, rounding alone moves a weight by part of a step.
     tolerance = 0.05 * CONFIG.learning_rate
     for t, keras in enumerate(loop):
-        for mine, other in [(keras_conv(ensemble.conv_1, t), keras.conv_1), (keras_conv(ensemble.conv_2, t), keras.conv_2),
+        for mine, other in [(keras_conv(ensemble.conv_1, t), keras.conv_1),
+                            (keras_conv(ensemble.conv_2, t), keras.conv_2),
                             (keras_dense(ensemble.dense_3, t), keras.dense_3),
                             (keras_dense(ensemble.dense_4, t), keras.dense_4)]:
             for got, want in zip(mine.get_weights(), other.get_weights()):
