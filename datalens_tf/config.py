@@ -38,8 +38,8 @@ class DataLensConfig:
       warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
       teacher_steps: optimizer steps of every teacher per generator step.
       instance_noise: standard deviation of the noise added to real and fake images when teachers train, in pixel
-        units; 0 for none. It keeps teachers from memorising their few records, so that their votes agree. Public
-        randomness, shared by all teachers; no part of the privacy noise.
+        units; 0 for none. It keeps teachers from memorising their few records. Public randomness, shared by all
+        teachers; no part of the privacy noise.
       discriminator_filters, discriminator_units: widths of a teacher's convolutions and of its dense layer.
       generator_filters, generator_units: widths of the student's feature maps and of its first dense layer.
       precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
@@ -187,7 +187,7 @@ class PerformanceOptions:
 
 
 # How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2
-# teacher steps without instance noise, teachers memorise their 15 records and their votes hardly agree.
+# teacher steps without instance noise, teachers memorise their 15 records and the generator comes out worse.
 _TRAINING = dict(warmup_teacher_steps=60, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
                  precision="mixed_bfloat16")
 
