@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mnist.sh [EPSILON]: the paper's settings, by default with epsilon 1. About an hour on 2 cores; the same
+# mnist.sh [EPSILON]: the paper's settings, by default with epsilon 1. An hour or more on 2 cores; the same
 # command again continues.
 # The data is looked for in TFDS_DATA_DIR, and downloaded if it is not there.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"

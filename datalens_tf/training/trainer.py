@@ -91,9 +91,11 @@ class Trainer:
                 f"batch_size={config.batch_size}.")
         self.planned_steps = min(affordable, config.num_steps or affordable)
         self.folder = RunFolder(run_dir)
-        self._open_folder()
-        self.releases = checkpoint.ReleaseStore(self.folder.releases)
-        self._check_releases()
+        self.folder.create()
+        with checkpoint.exclusive(self.folder.path):  # Opening a ledger may repair it: nobody else may be writing.
+            self._open_folder()
+            self.releases = checkpoint.ReleaseStore(self.folder.releases)
+            self._check_releases()
         self._stop_requested = False
 
     def request_stop(self) -> None:
@@ -214,7 +216,6 @@ class Trainer:
             if _read_text(files.identity) != identity:
                 raise CheckpointError(f"{files.path} was trained on other records than the ones given.")
             return
-        files.create()
         # The ledger comes last: a folder that has one has everything.
         _files.atomic_write(files.config, config.to_json())
         _files.atomic_write(files.identity, identity)
