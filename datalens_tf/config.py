@@ -42,6 +42,8 @@ class DataLensConfig:
         teachers; no part of the privacy noise.
       discriminator_filters, discriminator_units: widths of a teacher's convolutions and of its dense layer.
       generator_filters, generator_units: widths of the student's feature maps and of its first dense layer.
+      output_contrast: factor >= 1 by which the generator's sigmoid is stretched about 1/2 before it is cut off at 0
+        and 1. Above 1, images can be truly black and white; at 1, backgrounds keep faint traces of the label.
       precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
       learning_rate, beta_1, beta_2: the teachers' Adam. beta_2 <= 0.99, so that bfloat16 second moments still decay.
       student_learning_rate, student_beta_1, student_beta_2: the student's Adam.
@@ -76,6 +78,7 @@ class DataLensConfig:
     discriminator_units: int = 256
     generator_filters: int = 128
     generator_units: int = 1024
+    output_contrast: float = 1.0
     precision: str = "float32"
     learning_rate: float = 1e-3
     beta_1: float = 0.5
@@ -113,8 +116,9 @@ class DataLensConfig:
         v.integer("warmup_teacher_steps", self.warmup_teacher_steps, at_least=0)
         for name in ("noise_stddev", "step_size", "learning_rate", "student_learning_rate", "epsilon"):
             v.positive(name, getattr(self, name))
-        v.real("instance_noise", self.instance_noise)
-        v.require(self.instance_noise >= 0, "instance_noise", self.instance_noise, ">= 0")
+        for name, least in (("instance_noise", 0), ("output_contrast", 1)):
+            v.real(name, getattr(self, name))
+            v.require(getattr(self, name) >= least, name, getattr(self, name), f">= {least}")
         if self.clip is not None:
             v.positive("clip", self.clip)
         v.between("vote_threshold", self.vote_threshold, 0, 1)
@@ -188,7 +192,7 @@ class PerformanceOptions:
 
 # How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2
 # teacher steps without instance noise, teachers memorise their 15 records and the generator comes out worse.
-_TRAINING = dict(warmup_teacher_steps=60, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
+_TRAINING = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, output_contrast=2.0, ema_decay=0.9,
                  precision="mixed_bfloat16")
 
 

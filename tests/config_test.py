@@ -124,7 +124,7 @@ def test_every_setting_changes_the_digest():
     base = DataLensConfig()
     changes = {"method": None, "dataset": "mnist", "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
                "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
-               "num_steps": 7, "insecure_noise_seed": 3}
+               "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0}
     digests = {config_digest(base.to_json())}
     for field in dataclasses.fields(base):
         value = getattr(base, field.name)

@@ -27,14 +27,15 @@ class Generator(tf.keras.Model):
       latent_dim: z.
       units: width of the first dense layer.
       filters: channels of the hidden feature maps.
+      contrast: factor by which the sigmoid is stretched about 1/2, before it is cut off at 0 and 1.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, latent_dim: int, *, units: int = 1024,
-                 filters: int = 128, **kwargs):
+                 filters: int = 128, contrast: float = 1.0, **kwargs):
         super().__init__(**kwargs)
         height, width, channels = image_shape
         _validate.require(height % 4 == width % 4 == 0, "image_shape", image_shape, "with H and W divisible by 4")
-        self.num_classes, self.latent_dim = num_classes, latent_dim
+        self.num_classes, self.latent_dim, self.contrast = num_classes, latent_dim, contrast
         self.dense_1 = tf.keras.layers.Dense(units, use_bias=False, kernel_initializer=_normal())
         self.dense_2 = tf.keras.layers.Dense(
             filters * height * width // 16, use_bias=False, kernel_initializer=_normal())
@@ -57,7 +58,12 @@ class Generator(tf.keras.Model):
         hidden = tf.nn.relu(self.norms[0](self.dense_1(tf.concat([latents, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[1](self.dense_2(tf.concat([hidden, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[2](self.deconv_3(join(self.to_map(hidden))), training=training))
-        return tf.sigmoid(self.deconv_4(join(hidden)))
+        return self._stretch(tf.sigmoid(self.deconv_4(join(hidden))))
+
+    def _stretch(self, images):
+        """Contrast, with the gradient of the sigmoid alone: a pixel that is cut off can still learn."""
+        stretched = tf.clip_by_value(0.5 + self.contrast * (images - 0.5), 0.0, 1.0)
+        return tf.stop_gradient(stretched) + (images - tf.stop_gradient(images))
 
     def set_statistics(self, latents: tf.Tensor, labels: tf.Tensor) -> None:
         """Sets the statistics used outside training to those of this batch, which should be large."""

@@ -118,7 +118,7 @@ class Student:
 def build_generator(config: DataLensConfig) -> Generator:
     """The generator that a configuration describes, with fresh weights."""
     return Generator(config.image_shape, config.num_classes, config.latent_dim, units=config.generator_units,
-                     filters=config.generator_filters)
+                     filters=config.generator_filters, contrast=config.output_contrast)
 
 
 def draw_latents(config: DataLensConfig, stream: np.random.Generator, count: int) -> np.ndarray:

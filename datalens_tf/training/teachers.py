@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import functools
+import mmap
 import threading
 from typing import Callable, Iterator, Sequence
 
@@ -19,6 +20,7 @@ from datalens_tf.models.discriminator import EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
 
 _ADAM_EPSILON = 1e-8  # As in TensorFlow 1, which the authors used.
+_ALIGNMENT = 64  # Bytes, of the memory of a tensor.
 _CHUNK_BYTES = 18 * 2**20  # Weights of one chunk: with gradients and moments they stay near the last-level cache.
 
 
@@ -54,6 +56,8 @@ class _Chunk:
     def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds):
         """Trains once per round, votes, and returns the new state, the vote sum [m, d] and losses [T, rounds]."""
         patches, losses = [conv_patches(images) for images in real_images], []
+        count = len(state) // 3
+        state = [*state[:count], *(tf.bitcast(moment, tf.bfloat16) for moment in state[count:])]
         for i, (fakes, noise) in enumerate(rounds):
             loss, gradients = self._gradients(
                 state, patches[i % len(patches)], real_labels[i % len(patches)], fakes, noise)
@@ -65,6 +69,7 @@ class _Chunk:
             gradients = self._model.image_gradients(vote_images, tf.one_hot(vote_labels, self._config.num_classes))
             flat = tf.reshape(gradients, [self._model.num_teachers, tf.shape(vote_images)[0], -1])
             vote_sum = tf.reduce_sum(self._mechanism.compress(flat, seeds), 0)
+        state = [*state[:count], *(tf.bitcast(moment, tf.uint16) for moment in state[count:])]
         return state, vote_sum, tf.stack(losses, 1)
 
     def _load(self, state):
@@ -146,25 +151,19 @@ class TeacherBank:
         self.iterations = 0
         self.batch_size = min(partitions.shape[1], config.teacher_batch_size)
         first = self._initial_teacher()
-        bytes_per_teacher = sum(w.nbytes for w in first)
-        chunk_size = min(options.chunk_size or max(1, _CHUNK_BYTES // bytes_per_teacher), config.num_teachers)
+        chunk_size = min(options.chunk_size or max(1, _CHUNK_BYTES // sum(w.nbytes for w in first)),
+                         config.num_teachers)
         self._spans = [slice(start, min(start + chunk_size, config.num_teachers))
                        for start in range(0, config.num_teachers, chunk_size)]
-        # Per chunk: weights, first moments, second moments. Tensors are immutable: chunks share the initial ones, and
-        # a visit replaces them without copying.
-        initial = {size: self._initial_state(first, size) for size in {s.stop - s.start for s in self._spans}}
-        self._states = [initial[span.stop - span.start] for span in self._spans]
+        # Per chunk: weights, first moments, second moments. Allocated once and written in place: tensors that every
+        # visit replaced would leave holes in the heap.
+        moments = [np.zeros(w.shape, np.uint16) for w in first]
+        self._states = [_allocate(span.stop - span.start, [*first, *moments, *moments]) for span in self._spans]
 
     def _initial_teacher(self) -> list[np.ndarray]:
         """One public draw that every teacher starts from: it holds no records, and makes votes comparable."""
         tf.keras.utils.set_random_seed(int(rng.tensorflow_seed(self._config.seed, "teachers")[0]))
-        return [w.numpy() for w in build_teachers(self._config, 1).trainable_variables]
-
-    @staticmethod
-    def _initial_state(first: list[np.ndarray], size: int) -> list[tf.Tensor]:
-        """State of `size` teachers that equal the first and whose moments are zero."""
-        weights = [tf.repeat(w, size, axis=0) for w in first]
-        return weights + [tf.zeros(w.shape, tf.bfloat16) for _ in ("m", "v") for w in weights]
+        return [w.numpy()[0] for w in build_teachers(self._config, 1).trainable_variables]
 
     @property
     def num_arrays(self) -> int:
@@ -172,17 +171,14 @@ class TeacherBank:
         return len(self._states[0])
 
     def blocks(self, index: int) -> Iterator[np.ndarray]:
-        """Array `index` of the state, block by block along the teacher axis. Read-only views."""
+        """Array `index` of the state, block by block along the teacher axis. Views, not copies."""
         for state in self._states:
-            yield state[index].numpy()
+            yield state[index]
 
     def replace(self, index: int, read: Callable[[int], bytes]) -> None:
         """Replaces array `index` of the state by raw bytes; `read` returns as many as it is asked for, per block."""
-        for number, state in enumerate(self._states):
-            old = state[index]
-            content = read(old.shape.num_elements() * old.dtype.size)
-            new = tf.reshape(tf.io.decode_raw(content, old.dtype), old.shape)
-            self._states[number] = [*state[:index], new, *state[index + 1:]]
+        for block in self.blocks(index):
+            block[...] = np.frombuffer(read(block.nbytes), block.dtype).reshape(block.shape)
 
     def _batch_positions(self, count: int) -> list[np.ndarray]:
         """Positions in every partition of the next batches, public, the same for all teachers; one if all are equal."""
@@ -236,10 +232,13 @@ class TeacherBank:
             seeds = tf.constant([rng.tensorflow_seed(self._config.seed, "votes", step, teacher)
                                  for teacher in range(span.start, span.stop)])
         records = [self._partitions[span][:, chosen] for chosen in positions]
-        self._states[number], votes, losses = chunk.advance(
-            tf.constant(self.iterations, tf.int64), self._states[number],
+        state = self._states[number]
+        new, votes, losses = chunk.advance(
+            tf.constant(self.iterations, tf.int64), [_alias(array) for array in state],
             [tf.constant(to_unit(self._images[r])) for r in records], [tf.constant(self._labels[r]) for r in records],
             [(shared.fakes, shared.noise) for shared in rounds], vote_images, vote_labels, seeds)
+        for array, tensor in zip(state, new):
+            np.copyto(array, memoryview(tensor))
         self._idle[span.stop - span.start].append(chunk)
         return None if vote_images is None else votes.numpy().astype(np.float64), losses.numpy()
 
@@ -250,3 +249,19 @@ class TeacherBank:
         except IndexError:
             with self._building:
                 return _Chunk(size, self._config, self._mechanism)
+
+
+def _allocate(count: int, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """`count` copies of each array, [count, ...], in memory that TensorFlow can read: aligned."""
+    sizes = [-(-count * value.nbytes // _ALIGNMENT) * _ALIGNMENT for value in values]
+    pages, arrays = mmap.mmap(-1, sum(sizes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), []
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    for value, end in zip(values, np.cumsum(sizes)):
+        arrays.append(np.ndarray((count, *value.shape), value.dtype, pages, end - sizes[len(arrays)]))
+        arrays[-1][...] = value
+    return arrays
+
+
+def _alias(array: np.ndarray) -> tf.Tensor:
+    """A tensor that shares an array's memory, to be used before the array changes."""
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

@@ -8,9 +8,9 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.models.generator import Generator
 
 
-def make(shape=(8, 8, 1), classes=3, latent_dim=4):
+def make(shape=(8, 8, 1), classes=3, latent_dim=4, **options):
     tf.keras.utils.set_random_seed(0)
-    return Generator(shape, classes, latent_dim, units=16, filters=8)
+    return Generator(shape, classes, latent_dim, units=16, filters=8, **options)
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (12, 20, 3), (64, 64, 3)])
@@ -52,3 +52,22 @@ def test_set_statistics_reproduces_the_batch_it_was_given():
     generator([latents + 1, labels])
     for norm, mean in zip(generator.norms, before):
         np.testing.assert_array_equal(norm.moving_mean, mean)
+
+
+def test_contrast_stretches_the_image_and_cuts_it_off_at_black_and_white():
+    inputs = [10 * tf.random.normal([50, 4], seed=4), tf.constant(np.arange(50) % 3)]
+    plain, stretched = make()(inputs).numpy(), make(contrast=500.0)(inputs).numpy()
+    np.testing.assert_allclose(stretched, np.clip(0.5 + 500 * (plain - 0.5), 0, 1), atol=1e-4)
+    assert stretched.min() == 0 and stretched.max() == 1
+    np.testing.assert_array_equal(plain, make(contrast=1.0)(inputs))
+
+
+def test_a_pixel_that_is_cut_off_can_still_learn():
+    generator, gradients = make(contrast=500.0), []
+    for contrast in (500.0, 1.0):
+        generator.contrast = contrast
+        with tf.GradientTape() as tape:
+            images = generator([10 * tf.ones([3, 4]), tf.constant([0, 1, 2])], training=True)
+        gradients.append(tape.gradient(images, generator.deconv_4.bias))
+    assert gradients[0].numpy() != 0
+    np.testing.assert_allclose(*gradients)
