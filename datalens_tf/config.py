@@ -176,11 +176,14 @@ class PerformanceOptions:
       num_threads: chunks of teachers computed side by side, each in a thread; None for one in Python, and for one per
         CPU core on the command line.
       checkpoint_minutes: minutes between teacher checkpoints; later steps are re-computed on resume.
+      bank_memory_gb: GiB that the teachers' state may take in memory; a larger one lives in a file of the run folder
+        and is read as needed. Results are the same. None for 80 % of the machine's memory.
     """
 
     chunk_size: int | None = None
     num_threads: int | None = None
     checkpoint_minutes: float = 15.0
+    bank_memory_gb: float | None = None
 
     def __post_init__(self):
         for name in ("chunk_size", "num_threads"):
@@ -188,6 +191,9 @@ class PerformanceOptions:
                 _validate.integer(name, getattr(self, name), at_least=1)
         _validate.real("checkpoint_minutes", self.checkpoint_minutes)
         _validate.require(self.checkpoint_minutes >= 0, "checkpoint_minutes", self.checkpoint_minutes, ">= 0")
+        if self.bank_memory_gb is not None:
+            _validate.real("bank_memory_gb", self.bank_memory_gb)
+            _validate.require(self.bank_memory_gb >= 0, "bank_memory_gb", self.bank_memory_gb, ">= 0")
 
 
 # How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2

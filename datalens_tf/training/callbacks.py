@@ -31,7 +31,7 @@ class StepReport:
     epsilon: float
     student_loss: float
     student: Student
-    teacher_loss: float
+    teacher_loss: float | None
     vote_agreement: float | None
 
 

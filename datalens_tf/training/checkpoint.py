@@ -19,6 +19,7 @@ from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
 
 _SYNC_BYTES = 2**27
+_PLACES = {False: "in memory", True: "in a file"}
 
 
 @contextlib.contextmanager
@@ -75,6 +76,8 @@ class ReleaseStore:
 class Saver:
     """Snapshots of bank and student after whole generator steps. The newest one is kept.
 
+    Of a bank whose state is a file already, the snapshot holds nothing.
+
     Args:
       directory: folder of the snapshots.
       bank, student: what is saved and restored.
@@ -105,13 +108,14 @@ class Saver:
                 shutil.rmtree(aside)
             aside = _files.temporary_sibling(final)
             aside.mkdir()
+            self._bank.flush()
             checksums = {name: _write_blocks(aside / name, self._bank.blocks(index))
                          for index, name in enumerate(self._names())}
             student = _files.npz_bytes(self._student.state())
             _files.atomic_write(aside / "student.npz", student)
             checksums["student.npz"] = zlib.crc32(student)
             meta = {"step": step, "iterations": self._bank.iterations, "config_digest": self._digest,
-                    "checksums": checksums}
+                    "persistent_bank": self._bank.persistent, "checksums": checksums}
             _files.atomic_write(aside / "meta.json", json.dumps(meta))
             shutil.rmtree(final, ignore_errors=True)
             os.replace(aside, final)
@@ -135,6 +139,9 @@ class Saver:
             meta = json.loads((folder / "meta.json").read_text())
             if meta["config_digest"] != self._digest:
                 raise CheckpointError(f"{folder} belongs to another configuration: choose another run folder.")
+            if meta.get("persistent_bank", False) != self._bank.persistent:
+                raise CheckpointError(f"{folder} was saved with the teachers {_PLACES[not self._bank.persistent]}, and "
+                                      f"now they are {_PLACES[self._bank.persistent]}: choose bank_memory_gb as then.")
             for index, name in enumerate(self._names()):
                 with open(folder / name, "rb") as file:
                     reader = _Reader(file)
@@ -153,7 +160,8 @@ class Saver:
 
     def _names(self) -> list[str]:
         """File names of the bank's arrays."""
-        return [f"teachers-{index:03d}.bin" for index in range(self._bank.num_arrays)]
+        return [] if self._bank.persistent else [
+            f"teachers-{index:03d}.bin" for index in range(self._bank.num_arrays)]
 
 
 def _damaged(path: pathlib.Path) -> CheckpointError:

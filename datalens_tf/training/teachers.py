@@ -4,7 +4,8 @@ import collections
 import concurrent.futures
 import dataclasses
 import functools
-import mmap
+import os
+import pathlib
 import threading
 from typing import Callable, Iterator, Sequence
 
@@ -14,13 +15,13 @@ import tensorflow as tf
 from datalens_tf import rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions
 from datalens_tf.data.datasets import to_unit
-from datalens_tf.errors import TrainingDivergedError
+from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
+from datalens_tf.training.storage import FileStorage, MemoryStorage, Storage
 
 _ADAM_EPSILON = 1e-8  # As in TensorFlow 1, which the authors used.
-_ALIGNMENT = 64  # Bytes, of the memory of a tensor.
 _CHUNK_BYTES = 18 * 2**20  # Weights of one chunk: with gradients and moments they stay near the last-level cache.
 
 
@@ -70,7 +71,7 @@ class _Chunk:
             flat = tf.reshape(gradients, [self._model.num_teachers, tf.shape(vote_images)[0], -1])
             vote_sum = tf.reduce_sum(self._mechanism.compress(flat, seeds), 0)
         state = [*state[:count], *(tf.bitcast(moment, tf.uint16) for moment in state[count:])]
-        return state, vote_sum, tf.stack(losses, 1)
+        return state, vote_sum, tf.stack(losses, 1) if rounds else tf.zeros([self._model.num_teachers, 0])
 
     def _load(self, state):
         """Makes the model compute with these weights."""
@@ -138,27 +139,34 @@ class TeacherBank:
       labels: int64 [n].
       partitions: record indices [N, records per teacher], disjoint.
       mechanism: compresses the image gradients into votes.
-      options: chunk size.
+      options: chunk size, threads, and the memory above which the state lives in a file.
+      path: that file; None keeps the state in memory.
+
+    Raises:
+      CheckpointError: the file cannot be used.
     """
 
     def __init__(self, config: DataLensConfig, images: np.ndarray, labels: np.ndarray, partitions: np.ndarray,
-                 mechanism: Mechanism, options: PerformanceOptions = PerformanceOptions()):
+                 mechanism: Mechanism, options: PerformanceOptions = PerformanceOptions(),
+                 path: pathlib.Path | None = None):
         self._config, self._mechanism = config, mechanism
         self._images, self._labels, self._partitions = images, labels, partitions
         self._idle: dict[int, list[_Chunk]] = collections.defaultdict(list)
         self._building = threading.Lock()
         self._workers = options.num_threads or 1
-        self.iterations = 0
+        self._iterations = 0
         self.batch_size = min(partitions.shape[1], config.teacher_batch_size)
         first = self._initial_teacher()
         chunk_size = min(options.chunk_size or max(1, _CHUNK_BYTES // sum(w.nbytes for w in first)),
                          config.num_teachers)
         self._spans = [slice(start, min(start + chunk_size, config.num_teachers))
                        for start in range(0, config.num_teachers, chunk_size)]
-        # Per chunk: weights, first moments, second moments. Allocated once and written in place: tensors that every
-        # visit replaced would leave holes in the heap.
-        moments = [np.zeros(w.shape, np.uint16) for w in first]
-        self._states = [_allocate(span.stop - span.start, [*first, *moments, *moments]) for span in self._spans]
+        moments = [np.zeros(w.shape, np.uint16) for w in first]  # Bits of bfloat16, which numpy does not have.
+        sizes, initial = [span.stop - span.start for span in self._spans], [*first, *moments, *moments]
+        if path is None or sum(a.nbytes for a in initial) * config.num_teachers <= _memory_limit(options):
+            self._storage: Storage = MemoryStorage(sizes, initial)
+        else:
+            self._storage = FileStorage(sizes, initial, path, self._workers)
 
     def _initial_teacher(self) -> list[np.ndarray]:
         """One public draw that every teacher starts from: it holds no records, and makes votes comparable."""
@@ -166,17 +174,40 @@ class TeacherBank:
         return [w.numpy()[0] for w in build_teachers(self._config, 1).trainable_variables]
 
     @property
+    def iterations(self) -> int:
+        """Optimizer steps that all teachers have taken. In a file, some may be ahead: their steps are not repeated."""
+        return self._iterations
+
+    @iterations.setter
+    def iterations(self, value: int) -> None:
+        if not self.persistent:
+            self._storage.iterations[:] = value
+        elif self._storage.iterations.min() < value:
+            raise CheckpointError("The teachers' file is older than the student's snapshot: delete both, and --resume "
+                                  "computes the state again from stored releases.")
+        self._iterations = value
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the state is a file that outlives the process, and needs no snapshots."""
+        return self._storage.persistent
+
+    def flush(self) -> None:
+        """Makes a persistent state durable."""
+        self._storage.flush()
+
+    @property
     def num_arrays(self) -> int:
         """Number of arrays [N, ...] that the state consists of."""
-        return len(self._states[0])
+        return len(self._storage.initial)
 
     def blocks(self, index: int) -> Iterator[np.ndarray]:
         """Array `index` of the state, block by block along the teacher axis. Views, not copies."""
-        for state in self._states:
-            yield state[index]
+        for number in range(len(self._spans)):
+            yield self._storage.read(number)[index]
 
     def replace(self, index: int, read: Callable[[int], bytes]) -> None:
-        """Replaces array `index` of the state by raw bytes; `read` returns as many as it is asked for, per block."""
+        """Replaces array `index` of a state in memory; `read` returns as many raw bytes as it is asked for."""
         for block in self.blocks(index):
             block[...] = np.frombuffer(read(block.nbytes), block.dtype).reshape(block.shape)
 
@@ -201,44 +232,49 @@ class TeacherBank:
           progress: called with the fraction of teachers done.
 
         Returns:
-          The vote sum, float64 [m, d] (or None), and the teachers' losses, float32 [N, len(rounds)] (private).
+          The vote sum, float64 [m, d] (or None), and the teachers' losses, float32 [N, len(rounds)] (private; NaN
+          where a persistent state had taken the step before).
 
         Raises:
           TrainingDivergedError: a loss is NaN or infinite.
         """
         positions = self._batch_positions(len(rounds))
-        losses = np.zeros([self._config.num_teachers, len(rounds)], np.float32)
-        vote_sum = None
+        losses = np.full([self._config.num_teachers, len(rounds)], np.nan, np.float32)
+        vote_sum, finite = None, True
         with concurrent.futures.ThreadPoolExecutor(self._workers) as executor:
             visits = executor.map(
                 lambda number: self._visit(number, positions, rounds, vote_images, vote_labels, step),
                 range(len(self._spans)))
-            for span, (votes, losses[span]) in zip(self._spans, visits):
+            for span, (votes, new_losses) in zip(self._spans, visits):
                 if votes is not None:  # Integers: the sum is exact in any order.
                     vote_sum = votes if vote_sum is None else vote_sum + votes
+                losses[span, len(rounds) - new_losses.shape[1]:] = new_losses
+                finite = finite and np.isfinite(new_losses).all()
                 progress(span.stop / self._config.num_teachers)
-        self.iterations += len(rounds)
-        if not np.isfinite(losses).all():
+        self._iterations += len(rounds)
+        if not finite:
             raise TrainingDivergedError(
-                f"Expected finite teacher losses, got NaN or infinity at teacher step {self.iterations}; "
+                f"Expected finite teacher losses, got NaN or infinity at teacher step {self._iterations}; "
                 "lower learning_rate and train again.")
         return vote_sum, losses
 
     def _visit(self, number, positions, rounds, vote_images, vote_labels, step):
         """One chunk's part of `advance`: computes from its state and replaces it. Runs in a worker thread."""
         span, seeds = self._spans[number], None
+        self._storage.prefetch((number + self._workers) % len(self._spans))
         chunk = self._borrow(span.stop - span.start)
+        done = int(self._storage.iterations[number]) - self._iterations  # Before the process was killed.
         if vote_images is not None:
             seeds = tf.constant([rng.tensorflow_seed(self._config.seed, "votes", step, teacher)
                                  for teacher in range(span.start, span.stop)])
-        records = [self._partitions[span][:, chosen] for chosen in positions]
-        state = self._states[number]
+        records = [self._partitions[span][:, chosen] for chosen in positions[done if len(positions) > 1 else 0:]]
         new, votes, losses = chunk.advance(
-            tf.constant(self.iterations, tf.int64), [_alias(array) for array in state],
+            tf.constant(self._iterations + done, tf.int64), [_alias(a) for a in self._storage.read(number)],
             [tf.constant(to_unit(self._images[r])) for r in records], [tf.constant(self._labels[r]) for r in records],
-            [(shared.fakes, shared.noise) for shared in rounds], vote_images, vote_labels, seeds)
-        for array, tensor in zip(state, new):
-            np.copyto(array, memoryview(tensor))
+            [(shared.fakes, shared.noise) for shared in rounds[done:]], vote_images, vote_labels, seeds)
+        if rounds[done:]:
+            self._storage.write(number, [np.asarray(memoryview(tensor)) for tensor in new],
+                                self._iterations + len(rounds))
         self._idle[span.stop - span.start].append(chunk)
         return None if vote_images is None else votes.numpy().astype(np.float64), losses.numpy()
 
@@ -251,15 +287,11 @@ class TeacherBank:
                 return _Chunk(size, self._config, self._mechanism)
 
 
-def _allocate(count: int, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """`count` copies of each array, [count, ...], in memory that TensorFlow can read: aligned."""
-    sizes = [-(-count * value.nbytes // _ALIGNMENT) * _ALIGNMENT for value in values]
-    pages, arrays = mmap.mmap(-1, sum(sizes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), []
-    pages.madvise(mmap.MADV_HUGEPAGE)
-    for value, end in zip(values, np.cumsum(sizes)):
-        arrays.append(np.ndarray((count, *value.shape), value.dtype, pages, end - sizes[len(arrays)]))
-        arrays[-1][...] = value
-    return arrays
+def _memory_limit(options: PerformanceOptions) -> float:
+    """Bytes that the state may take in memory."""
+    if options.bank_memory_gb is not None:
+        return options.bank_memory_gb * 2**30
+    return 0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _alias(array: np.ndarray) -> tf.Tensor:

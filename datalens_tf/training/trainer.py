@@ -42,6 +42,7 @@ class RunFolder:
         self.statement_text = self.path / "privacy.txt"
         self.private = self.path / "private"
         self.checkpoints = self.private / "checkpoints"
+        self.bank = self.private / "teachers.bin"
         self.releases = self.private / "releases"
         self.identity = self.private / "data.json"
         self.private_log = self.private / "training.jsonl"
@@ -129,7 +130,7 @@ class Trainer:
         if self._finished(len(self.releases)):
             return replay(config, self.mechanism, self.releases, len(self.releases))
         bank = TeacherBank(config, self._dataset.images, self._dataset.labels, self._partitions, self.mechanism,
-                           self._options)
+                           self._options, self.folder.bank)
         saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger.config_digest,
                                  60 * self._options.checkpoint_minutes)
         step = saver.restore()
@@ -180,7 +181,7 @@ class Trainer:
         student_loss = student.train(latents, labels, self.mechanism.postprocess(noisy))
         self._report("on_step", StepReport(
             step=step, planned_steps=self.planned_steps, epsilon=self.ledger.spent(), student_loss=student_loss,
-            student=student, teacher_loss=float(losses.mean()), vote_agreement=agreement))
+            student=student, teacher_loss=_mean(losses), vote_agreement=agreement))
 
     def _rounds(self, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
         """Fresh fakes and instance noise for the next `count` teacher steps, from public randomness."""
@@ -245,6 +246,12 @@ def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.Re
         latents, labels = student.inputs(step)
         student.train(latents, labels, mechanism.postprocess(noisy))
     return student
+
+
+def _mean(losses: np.ndarray) -> float | None:
+    """Mean of the losses that were computed; None where none was."""
+    computed = losses[np.isfinite(losses)]
+    return float(computed.mean()) if computed.size else None
 
 
 def _read_text(path: pathlib.Path) -> str:

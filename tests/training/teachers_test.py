@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
-from datalens_tf.errors import TrainingDivergedError
+from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.training.teachers import TeacherBank, TeacherRound, adam, build_teachers
 from tests.models.ensemble_test import keras_conv, keras_dense, label_planes
@@ -15,10 +15,11 @@ from tests.training import tiny
 CONFIG = tiny.CONFIG
 
 
-def make_bank(data, config=CONFIG, chunk_size=None):
+def make_bank(data, config=CONFIG, chunk_size=None, path=None, mechanism=None):
+    """In memory, or in the file `path`."""
     partitions = partition_indices(len(data), config.num_teachers, config.partition_seed)
-    return TeacherBank(config, data.images, data.labels, partitions, TopAgg.from_config(config),
-                       PerformanceOptions(chunk_size=chunk_size))
+    return TeacherBank(config, data.images, data.labels, partitions, mechanism or TopAgg.from_config(config),
+                       PerformanceOptions(chunk_size=chunk_size, bank_memory_gb=0), path)
 
 
 def arrays(bank):
@@ -120,13 +121,14 @@ def test_optimizer_steps_equal_a_loop_over_keras_models():
             np.testing.assert_allclose(got.gamma[t], norm.gamma, atol=tolerance)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 4])
-def test_replacing_one_record_leaves_every_other_teacher_bit_identical(chunk_size):
+@pytest.mark.parametrize("chunk_size,in_file", [(1, False), (3, False), (4, False), (3, True)])
+def test_replacing_one_record_leaves_every_other_teacher_bit_identical(tmp_path, chunk_size, in_file):
     data, victim = tiny.dataset(20), 7
     other = tiny.dataset(20)
     other.images[victim] = 255 - other.images[victim]
     other.labels[victim] = (other.labels[victim] + 1) % 3
-    banks = [make_bank(d, chunk_size=chunk_size) for d in (data, other)]
+    banks = [make_bank(d, chunk_size=chunk_size, path=tmp_path / name if in_file else None)
+             for name, d in (("data", data), ("other", other))]
     for step in range(3):
         for bank in banks:
             advance(bank, seed=step)
@@ -150,6 +152,53 @@ def test_vote_sum_is_that_of_all_teachers_whatever_the_chunks():
     np.testing.assert_array_equal(sums[0], sums[1])
     np.testing.assert_array_equal(sums[0], sums[2])
     assert np.all(np.abs(sums[0]) <= CONFIG.num_teachers) and np.abs(sums[0]).sum() > 0
+
+
+def test_a_state_in_a_file_gives_the_same_bits(tmp_path):
+    banks = [make_bank(tiny.dataset(20), chunk_size=3, path=path) for path in (None, tmp_path / "bank")]
+    assert [bank.persistent for bank in banks] == [False, True]
+    for step in range(3):
+        sums, losses = zip(*(advance(bank, seed=step) for bank in banks))
+        np.testing.assert_array_equal(*sums)
+        np.testing.assert_array_equal(*losses)
+    for mine, theirs in zip(*map(arrays, banks)):
+        assert mine.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("survivors", [0, 1, 3, 4])
+def test_a_step_that_death_interrupts_is_finished_with_the_same_bits(tmp_path, survivors):
+    """Teachers that had taken the step vote again from where they are; the others take it now."""
+    expected = make_bank(tiny.dataset(20), chunk_size=1)
+    sums = [advance(expected, seed=step)[0] for step in range(2)]
+    bank = make_bank(tiny.dataset(20), chunk_size=1, path=tmp_path / "bank")
+    advance(bank, seed=0)
+    write, count = bank._storage.write, iter(range(99))
+
+    def dying(*args):
+        if next(count) >= survivors:
+            raise KeyboardInterrupt
+        write(*args)
+
+    bank._storage.write = dying
+    if survivors < CONFIG.num_teachers:
+        with pytest.raises(KeyboardInterrupt):
+            advance(bank, seed=1)
+    else:
+        advance(bank, seed=1)
+    again = make_bank(tiny.dataset(20), chunk_size=1, path=tmp_path / "bank")
+    again.iterations = 2
+    vote_sum, losses = advance(again, seed=1)
+    np.testing.assert_array_equal(vote_sum, sums[1])
+    assert np.isnan(losses).all(1).sum() == survivors
+    for mine, theirs in zip(arrays(expected), arrays(again)):
+        assert mine.tobytes() == theirs.tobytes()
+
+
+def test_a_file_older_than_the_student_is_refused(tmp_path):
+    bank = make_bank(tiny.dataset(20), path=tmp_path / "bank")
+    advance(bank)
+    with pytest.raises(CheckpointError, match="older than the student"):
+        make_bank(tiny.dataset(20), path=tmp_path / "bank").iterations = 3
 
 
 def test_each_teacher_reads_its_own_partition_only(monkeypatch):

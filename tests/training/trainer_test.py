@@ -22,6 +22,8 @@ from tests.training import tiny
 CONFIG = tiny.CONFIG
 EVERY_STEP = PerformanceOptions(checkpoint_minutes=0)
 NEVER = PerformanceOptions(checkpoint_minutes=1e6)
+IN_FILE = PerformanceOptions(checkpoint_minutes=1e6, bank_memory_gb=0)
+IN_FILE_EVERY_STEP = PerformanceOptions(checkpoint_minutes=0, bank_memory_gb=0)
 
 
 class Stop(Callback):
@@ -89,7 +91,7 @@ def test_the_charge_is_on_disk_before_the_noise_is_drawn_and_the_sum_before_it_i
     assert len(trainer.releases) == 5
 
 
-@pytest.mark.parametrize("options", [EVERY_STEP, NEVER])
+@pytest.mark.parametrize("options", [EVERY_STEP, NEVER, IN_FILE_EVERY_STEP, IN_FILE])
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, reference, options):
     for step in (1, 3):
         with pytest.raises(TrainingInterrupted, match="--resume"):
@@ -184,6 +186,16 @@ def test_damaged_snapshot_release_and_ledger_are_one_clear_error(tmp_path):
         train(tmp_path)
 
 
+def test_teachers_in_memory_and_in_a_file_give_the_same_generator_but_not_in_one_run(tmp_path, reference):
+    _, student = train(tmp_path / "file", options=IN_FILE)
+    assert released_bytes(student) == reference[1]
+    for name, options in (("a", (NEVER, IN_FILE)), ("b", (IN_FILE, NEVER))):
+        with pytest.raises(TrainingInterrupted):
+            train(tmp_path / name, stop_after=2, options=options[0])
+        with pytest.raises(CheckpointError, match="bank_memory_gb"):
+            train(tmp_path / name, options=options[1])
+
+
 def test_a_ledger_that_lost_charges_is_refused(tmp_path):
     with pytest.raises(TrainingInterrupted):
         train(tmp_path, stop_after=2)
@@ -228,27 +240,28 @@ CHILD = """
 import json, pathlib, sys
 from datalens_tf.training.trainer import Trainer
 from tests.training import tiny, trainer_test
-folder, burnt = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+folder, burnt, options = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]), getattr(trainer_test, sys.argv[3])
 burn = trainer_test.Burn(burnt)
 burn.trainer = Trainer(tiny.CONFIG.replace(num_steps=12), tiny.dataset(), folder, callbacks=[burn],
-                       options=trainer_test.NEVER if burnt else trainer_test.EVERY_STEP)
+                       options=options)
 (folder / "done").write_bytes(trainer_test.released_bytes(burn.trainer.run()))
 """
 
 
-def start(folder, burnt):
+def start(folder, burnt, options):
     """The child process that trains in the folder."""
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(folder), json.dumps(burnt)], stderr=subprocess.PIPE,
+        [sys.executable, "-c", CHILD, str(folder), json.dumps(burnt), options], stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "3"})
 
 
-def test_sigkill_at_random_moments_loses_no_charge_and_changes_no_bit(tmp_path):
+@pytest.mark.parametrize("options", ["EVERY_STEP", "IN_FILE"])
+def test_sigkill_at_random_moments_loses_no_charge_and_changes_no_bit(tmp_path, options):
     """SIGKILL three times; then the generator equals that of an uninterrupted run with the same burnt charges."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     lines, random = 0, np.random.default_rng()
     for kill in (True, True, True, False):
-        child = start(killed, {})
+        child = start(killed, {}, options)
         if kill:
             deadline = time.monotonic() + 120
             while _num_lines(killed / "ledger.jsonl") < lines + 2 and time.monotonic() < deadline:
@@ -266,7 +279,7 @@ def test_sigkill_at_random_moments_loses_no_charge_and_changes_no_bit(tmp_path):
     assert len(used) == len(store) == 12  # No charge pays for two releases.
 
     burnt = {charge.index: charge.step for charge in ledger.charges if charge.index not in used}
-    child = start(whole, burnt or {"none": 0})
+    child = start(whole, burnt, "NEVER")
     _, errors = child.communicate()
     assert child.returncode == 0, errors.decode()
     assert (whole / "done").read_bytes() == (killed / "done").read_bytes()
