@@ -198,7 +198,7 @@ class PerformanceOptions:
 
 # How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2
 # teacher steps without instance noise, teachers memorise their 15 records and the generator comes out worse.
-_TRAINING = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, output_contrast=2.0, ema_decay=0.9,
+_TRAINING = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
                  precision="mixed_bfloat16")
 
 

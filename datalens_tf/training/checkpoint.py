@@ -125,15 +125,15 @@ class Saver:
                     shutil.rmtree(other)
         self._last = time.monotonic()
 
-    def restore(self) -> int | None:
-        """Loads the newest snapshot; returns its generator step, or None if there is none.
+    def restore(self) -> int:
+        """Loads the newest snapshot; returns its generator step. Without one, everything is as it was made: step 0.
 
         Raises:
           CheckpointError: the snapshot is damaged or of another configuration.
         """
         snapshots = sorted(self._directory.glob("step-*"))
         if not snapshots:
-            return None
+            return 0
         folder, name = snapshots[-1], "meta.json"
         try:
             meta = json.loads((folder / "meta.json").read_text())

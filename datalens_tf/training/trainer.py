@@ -134,19 +134,13 @@ class Trainer:
         saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger.config_digest,
                                  60 * self._options.checkpoint_minutes)
         step = saver.restore()
-        if step is None:
-            step = 0
-            self._warm_up(bank, student)
-            if config.warmup_teacher_steps:
-                saver.save(step)
+        if bank.iterations < config.warmup_teacher_steps:
+            self._warm_up(bank, student, saver)
         while not self._finished(step):
             step += 1
             self._step(step, bank, student)
             if self._stop_requested and not self._finished(step):
-                saver.save(step)
-                raise TrainingInterrupted(
-                    f"Interrupted after step {step} of {self.planned_steps}; state saved in {self.folder.path}. "
-                    "Continue with --resume.")
+                raise self._interrupted(saver, step)
             saver.save_if_due(step)
         self._report("on_end")
         return student
@@ -156,13 +150,24 @@ class Trainer:
         return step >= len(self.releases) and (
             step >= self.planned_steps or not self.ledger.can_spend(self.event))
 
-    def _warm_up(self, bank: TeacherBank, student: Student) -> None:
+    def _warm_up(self, bank: TeacherBank, student: Student, saver: checkpoint.Saver) -> None:
         """Teachers train against the untrained generator. No release, hence free in privacy."""
         total = self.config.warmup_teacher_steps
-        for done in range(0, total, _WARMUP_CALL):
+        for done in range(bank.iterations, total, _WARMUP_CALL):
             count = min(_WARMUP_CALL, total - done)
             bank.advance(self._rounds(bank, student, count),
                          progress=self._progress("warm-up", done / total, count / total))
+            if self._stop_requested:
+                raise self._interrupted(saver, 0)
+            saver.save_if_due(0)
+        saver.save(0)
+
+    def _interrupted(self, saver: checkpoint.Saver, step: int) -> TrainingInterrupted:
+        """What to raise after a request to stop. Saves."""
+        saver.save(step)
+        return TrainingInterrupted(
+            f"Interrupted after step {step} of {self.planned_steps}; state saved in {self.folder.path}. "
+            "Continue with --resume.")
 
     def _step(self, step: int, bank: TeacherBank, student: Student) -> None:
         """Algorithm 1, one generator step. A stored release is used again instead of asking the teachers."""

@@ -101,6 +101,26 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, reference, optio
     assert len(trainer.ledger.charges) == 5
 
 
+def test_the_warm_up_can_be_interrupted_and_resumed(tmp_path):
+    config, seen = CONFIG.replace(warmup_teacher_steps=12, num_steps=1), []
+
+    class StopInWarmUp(Stop):
+        def on_progress(self, what, fraction):
+            seen.append((what, round(12 * fraction)))
+            if what == "warm-up" and fraction < 0.5:
+                self.trainer.request_stop()
+
+    stop = StopInWarmUp(None)
+    stop.trainer = Trainer(config, tiny.dataset(), tmp_path / "stopped", callbacks=[stop])
+    with pytest.raises(TrainingInterrupted, match="after step 0 of 1"):
+        stop.trainer.run()
+    assert max(seen) == ("warm-up", 5)
+    assert not PrivacyLedger.open(tmp_path / "stopped" / "ledger.jsonl").charges
+    _, resumed = train(tmp_path / "stopped", config)
+    _, whole = train(tmp_path / "whole", config)
+    assert released_bytes(resumed) == released_bytes(whole)
+
+
 def test_without_any_snapshot_the_state_is_computed_again_from_stored_releases(tmp_path, reference):
     with pytest.raises(TrainingInterrupted):
         train(tmp_path, stop_after=3)
