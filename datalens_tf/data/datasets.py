@@ -11,7 +11,7 @@ import pathlib
 import urllib.parse
 import zipfile
 import zlib
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 from absl import logging as absl_logging
@@ -20,7 +20,8 @@ from datalens_tf import _validate
 from datalens_tf.errors import DataError
 
 SPLITS = ("train", "test")
-KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "tfds:NAME", "tfds:FOLDER", "npz:FILE", "folder:DIR")
+KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender", "celeba_hair", "tfds:NAME",
+                  "tfds:FOLDER", "npz:FILE", "folder:DIR")
 
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _PICTURE_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # others (alpha, CMYK, 16 bit) would lose something
@@ -36,6 +37,8 @@ class Dataset:
       num_classes: number of classes Y. Treated as public: give it where the labels must not be asked.
       name: what the data was loaded as.
       class_names: one text per class.
+      usable: bool [n], or None where all are. A record that is not keeps its index, and so its partition, but no
+        teacher trains on it: whether one record is used must not move another (SPEC section 3).
     """
 
     images: np.ndarray
@@ -43,6 +46,7 @@ class Dataset:
     num_classes: int
     name: str
     class_names: tuple[str, ...]
+    usable: np.ndarray | None = None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -66,7 +70,7 @@ def to_unit(images: np.ndarray) -> np.ndarray:
 
 
 def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None = None, *, name: str = "arrays",
-               class_names: Sequence[str] | None = None) -> Dataset:
+               class_names: Sequence[str] | None = None, usable: np.ndarray | None = None) -> Dataset:
     """Checks arrays and makes a Dataset of them; the order of records is kept.
 
     Args:
@@ -75,6 +79,7 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
       num_classes: number of classes; None takes the largest label + 1.
       name: named in errors and in the result.
       class_names: one text per class; None numbers them.
+      usable: bool [n]; None for all.
 
     Raises:
       DataError: one line that says what is wrong.
@@ -83,7 +88,8 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
     labels = _checked_labels(labels, len(images), num_classes, name)
     num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
     class_names = map(str, range(num_classes)) if class_names is None else class_names
-    return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names))
+    return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names),
+                   usable=usable)
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train") -> Dataset:
@@ -93,6 +99,7 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     |---|---|---|
     | `digits` | scikit-learn's 1,797 real 8x8 digits; every fifth is a test record | as embedded |
     | `mnist`, `fashion_mnist`, `cifar10` | TensorFlow Datasets | as stored |
+    | `celeba_gender`, `celeba_hair` | CelebA, 64x64x3, from TensorFlow Datasets or its own files | see `load_celeba` |
     | `tfds:NAME` | any TensorFlow Datasets data set with an image and a class label | as stored |
     | `tfds:FOLDER` | a folder prepared by TensorFlow Datasets, with its `dataset_info.json` | as stored |
     | `npz:FILE` | arrays `x`, `y`, and `x_test`, `y_test` for the test split | as stored |
@@ -117,6 +124,10 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
         return _load_digits(split)
     if name in ("mnist", "fashion_mnist", "cifar10"):
         return _load_tfds(name, name, data_dir, split)
+    if name in ("celeba_gender", "celeba_hair"):
+        from datalens_tf.data.celeba import load_celeba  # It needs this module.
+
+        return load_celeba(name, data_dir, split)
     if kind == "tfds" and place:
         return _load_tfds(name, place, data_dir, split)
     if kind == "npz" and place:
@@ -196,7 +207,7 @@ def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
     except FileNotFoundError as error:
         raise DataError(f"{name}: there is no file {path}.") from error
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays: {_line(error)}.") from error
+        raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays: {first_line(error)}.") from error
     for key in (images, labels):
         if key not in arrays:
             raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {key}.")
@@ -239,7 +250,7 @@ def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:
                 mode = picture.mode
                 pixels = np.asarray(picture.convert(_PICTURE_MODES.get(mode, "RGB")))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(f"{name}: cannot read {path} as a PNG or JPEG picture: {_line(error)}.") from error
+            raise DataError(f"{name}: cannot read {path} as a PNG or JPEG picture: {first_line(error)}.") from error
         if mode not in _PICTURE_MODES:
             raise DataError(f"{name}: expected 8-bit grey or RGB pictures, got mode {mode} in {path}.")
         images.append(pixels if pixels.ndim == 3 else pixels[..., np.newaxis])
@@ -271,11 +282,46 @@ def _load_tfds(name: str, source: str, data_dir: str | None, split: str) -> Data
             count = builder.info.splits[split].num_examples
             records = records.batch(count, drop_remainder=True).get_single_element()
         except (tf.errors.OpError, OSError, AssertionError) as error:
-            raise DataError(f"{name}: cannot be read from {builder.data_dir} as images of one size: {_line(error)}"
+            raise DataError(f"{name}: cannot be read from {builder.data_dir} as images of one size: {first_line(error)}"
                             ) from error
     classes = features[label]
     return as_dataset(records[image].numpy(), records[label].numpy(), classes.num_classes, name=name,
                       class_names=classes.names)
+
+
+def tfds_records(name: str, source: str, data_dir: str | None, split: str, undecoded: str
+                 ) -> tuple[int, Iterator[dict[str, Any]]]:
+    """Records of a data set of TensorFlow Datasets one by one in stored order, one feature as the bytes of its file.
+
+    Args:
+      name: named in errors.
+      source, data_dir, split: see `load_dataset`.
+      undecoded: name of the image feature.
+
+    Returns:
+      How many there are, and the records: names of features and NumPy values.
+
+    Raises:
+      DataError: data that is missing or unreadable, at once or while it is read.
+    """
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    with _only_errors_logged():
+        builder = _prepared_builder(tfds, name, source, data_dir)
+        if split not in builder.info.splits:
+            raise DataError(f"{name}: has no {split} split, only {', '.join(builder.info.splits) or 'none'}.")
+
+    def read():
+        try:
+            with _only_errors_logged():
+                yield from tfds.as_numpy(builder.as_dataset(
+                    split=split, shuffle_files=False, decoders={undecoded: tfds.decode.SkipDecoding()},
+                    read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)))
+        except (tf.errors.OpError, OSError, AssertionError) as error:
+            raise DataError(f"{name}: cannot be read from {builder.data_dir}: {first_line(error)}") from error
+
+    return builder.info.splits[split].num_examples, read()
 
 
 def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
@@ -285,7 +331,8 @@ def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
         try:
             return tfds.builder_from_directory(folder)
         except Exception as error:  # TFDS parses JSON and protocol buffers; what it raises has no common base.
-            raise DataError(f"{name}: {folder} is not a readable TensorFlow Datasets folder: {_line(error)}") from error
+            raise DataError(
+                f"{name}: {folder} is not a readable TensorFlow Datasets folder: {first_line(error)}") from error
     if source.startswith(("/", ".", "~")):
         raise DataError(f"{name}: expected a folder prepared by TensorFlow Datasets, found no dataset_info.json "
                         f"in {folder}.")
@@ -295,7 +342,7 @@ def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
     except tfds.core.registered.DatasetNotFoundError as error:
         raise DataError(f"{name}: TensorFlow Datasets knows no data set {source!r}, and {root} holds none.") from error
     except Exception as error:
-        raise DataError(f"{name}: cannot be loaded from {root}: {_line(error)}") from error
+        raise DataError(f"{name}: cannot be loaded from {root}: {first_line(error)}") from error
     if not builder.is_prepared():
         try:
             _check_reachable(builder.url_infos)
@@ -303,8 +350,8 @@ def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
         except Exception as error:
             command = f"python -c \"import tensorflow_datasets as tfds; tfds.load('{source}', data_dir='{root}')\""
             raise DataError(
-                f"{name}: found no prepared data set {source!r} in {root}, and downloading failed ({_line(error)}). "
-                f"Name its folder with --data_dir or TFDS_DATA_DIR, or prepare it on a network: {command}") from error
+                f"{name}: found no prepared data set {source!r} in {root}, and downloading failed "
+                f"({first_line(error)}). Name its folder with --data_dir or TFDS_DATA_DIR, or prepare it on a network: {command}") from error
     return builder
 
 
@@ -359,6 +406,6 @@ def _keyed_hash(file_name: str) -> bytes:
     return hashlib.blake2b(os.fsencode(file_name), key=b"datalens_tf record order", digest_size=16).digest()
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

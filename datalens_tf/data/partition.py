@@ -37,3 +37,23 @@ def partition_indices(num_records: int, num_teachers: int, seed: int) -> np.ndar
     shard_size = num_records // num_teachers
     order = stream.permutation(num_records)[:num_teachers * shard_size]
     return order.astype(np.int64).reshape(num_teachers, shard_size)
+
+
+def usable_indices(partitions: np.ndarray, usable: np.ndarray | None) -> np.ndarray:
+    """What each teacher trains on: of its own shard the usable records, repeated in order until the shard is full.
+
+    So a filter acts inside a shard after the dealing: a record that becomes usable, or ceases to be, changes its own
+    teacher only (SPEC section 3). A shard without any usable record is kept as it is: its teacher learns nothing
+    useful, and no other one is affected.
+
+    Args:
+      partitions: int64 [N, records per teacher], from `partition_indices`.
+      usable: bool [n], or None where all records are.
+
+    Returns:
+      int64 [N, records per teacher].
+    """
+    if usable is None:
+        return partitions
+    return np.stack([np.resize(kept, len(shard)) if len(kept := shard[usable[shard]]) else shard
+                     for shard in partitions])

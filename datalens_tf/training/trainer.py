@@ -12,7 +12,7 @@ import tensorflow as tf
 from datalens_tf import _files, rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
 from datalens_tf.data.datasets import Dataset
-from datalens_tf.data.partition import partition_indices
+from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, LedgerError, TrainingInterrupted
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, SecureGaussianNoise
@@ -83,7 +83,8 @@ class Trainer:
         self.mechanism = mechanism or TopAgg.from_config(config)
         self.noise = noise or noise_source(config)
         self.event = self.mechanism.dp_event(config.batch_size)
-        self._partitions = partition_indices(len(dataset), config.num_teachers, config.partition_seed)
+        self._partitions = usable_indices(
+            partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
         affordable = accounting.max_steps(self.event, config.epsilon, config.delta, config.accountant)
         if affordable < 1:
             raise BudgetExhaustedError(
@@ -269,4 +270,5 @@ def _read_text(path: pathlib.Path) -> str:
 
 def _checksum(dataset: Dataset) -> int:
     """Fingerprint of the records, private; tells a resumed run that the data is the same."""
-    return zlib.crc32(np.ascontiguousarray(dataset.labels), zlib.crc32(np.ascontiguousarray(dataset.images)))
+    checksum = zlib.crc32(np.ascontiguousarray(dataset.labels), zlib.crc32(np.ascontiguousarray(dataset.images)))
+    return checksum if dataset.usable is None else zlib.crc32(np.ascontiguousarray(dataset.usable), checksum)

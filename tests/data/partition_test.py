@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from datalens_tf.data import partition_indices
+from datalens_tf.data import partition_indices, usable_indices
 from datalens_tf.errors import DataError, InvalidArgumentError
 
 sizes = st.integers(1, 200).flatmap(lambda teachers: st.tuples(st.integers(teachers, 3000), st.just(teachers)))
@@ -88,3 +88,37 @@ def test_fewer_records_than_teachers_is_refused():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(InvalidArgumentError, match=message):
         partition_indices(*arguments)
+
+
+class TestUsable:
+
+    def test_all_usable_means_no_change(self):
+        partitions = partition_indices(20, 4, 0)
+        assert usable_indices(partitions, None) is partitions
+        np.testing.assert_array_equal(usable_indices(partitions, np.ones(20, bool)), partitions)
+
+    def test_usable_records_fill_their_own_shard_in_order(self):
+        partitions = np.array([[4, 1, 7, 0, 2], [3, 5, 6, 8, 9]])
+        usable = np.array([0, 1, 1, 0, 0, 0, 1, 0, 0, 0], bool)
+        assert usable_indices(partitions, usable).tolist() == [[1, 2, 1, 2, 1], [6, 6, 6, 6, 6]]
+
+    def test_a_shard_without_usable_records_borrows_from_nobody(self):
+        partitions = np.array([[4, 1], [0, 2], [3, 5]])
+        usable = np.array([0, 1, 0, 1, 0, 1], bool)
+        assert usable_indices(partitions, usable).tolist() == [[1, 1], [0, 2], [3, 5]]
+
+    @settings(deadline=None)
+    @given(st.integers(1, 8), st.integers(1, 6), st.randoms(use_true_random=False))
+    def test_replacing_a_record_changes_one_teacher(self, num_teachers, shard, random):
+        count = num_teachers * shard
+        partitions = partition_indices(count, num_teachers, 3)
+        usable = np.array([random.random() < 0.4 for _ in range(count)])
+        other = usable.copy()
+        record = random.randrange(count)
+        other[record] = not other[record]
+        before, after = usable_indices(partitions, usable), usable_indices(partitions, other)
+        owner = int(np.argwhere(partitions == record)[0, 0])
+        rest = [teacher for teacher in range(num_teachers) if teacher != owner]
+        np.testing.assert_array_equal(before[rest], after[rest])
+        for row, mine in zip(before, partitions):
+            assert set(row.tolist()) <= set(mine.tolist())
