@@ -2,7 +2,7 @@ import dataclasses
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, PerformanceOptions, config_digest, preset
@@ -107,6 +107,7 @@ CONFIGS = st.builds(
     accountant=st.sampled_from(ACCOUNTANTS), num_steps=st.none() | st.integers(1, 10**6), seed=st.integers(0, 2**60))
 
 
+@settings(deadline=None)
 @given(config=CONFIGS)
 def test_json_and_back(config):
     again = DataLensConfig.from_json(config.to_json())
