@@ -17,8 +17,6 @@ import numpy as np
 from datalens_tf.data.datasets import Dataset, as_dataset, first_line, tfds_records
 from datalens_tf.errors import DataError
 
-CELEBA_DATASETS = ("celeba_gender", "celeba_hair")
-
 _SHAPE = (64, 64, 3)
 _HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")
 _SPLIT_NUMBERS = {"train": 0, "test": 2}  # In list_eval_partition.txt; 1 is the validation split.

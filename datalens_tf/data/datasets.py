@@ -37,8 +37,8 @@ class Dataset:
       num_classes: number of classes Y. Treated as public: give it where the labels must not be asked.
       name: what the data was loaded as.
       class_names: one text per class.
-      usable: bool [n], or None where all are. A record that is not keeps its index, and so its partition, but no
-        teacher trains on it: whether one record is used must not move another (SPEC section 3).
+      usable: bool [n], or None where all are. A record that is not keeps its index, and so its partition: whether one
+        record is used must not move another (SPEC section 3). Only a teacher without any usable one trains on it.
     """
 
     images: np.ndarray
@@ -268,15 +268,13 @@ def _load_tfds(name: str, source: str, data_dir: str | None, split: str) -> Data
 
     with _only_errors_logged():
         builder = _prepared_builder(tfds, name, source, data_dir)
-        if split not in builder.info.splits:
-            raise DataError(f"{name}: has no {split} split, only {', '.join(builder.info.splits) or 'none'}.")
+        _check_split(builder, name, split)
         image, label = _image_and_label(tfds, builder.info, name)
         features = builder.info.features
         try:
             records = builder.as_dataset(
                 split=split, shuffle_files=False,
-                # One file after the other: the index of a record must not depend on how many are read at once.
-                read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
+                read_config=_stored_order(tfds),
                 decoders=tfds.decode.PartialDecoding({image: features[image], label: features[label]}))
             # Not TFDS' own batch_size=-1, which pads smaller images with black.
             count = builder.info.splits[split].num_examples
@@ -309,15 +307,14 @@ def tfds_records(name: str, source: str, data_dir: str | None, split: str, undec
 
     with _only_errors_logged():
         builder = _prepared_builder(tfds, name, source, data_dir)
-        if split not in builder.info.splits:
-            raise DataError(f"{name}: has no {split} split, only {', '.join(builder.info.splits) or 'none'}.")
+        _check_split(builder, name, split)
 
     def read():
         try:
             with _only_errors_logged():
                 yield from tfds.as_numpy(builder.as_dataset(
                     split=split, shuffle_files=False, decoders={undecoded: tfds.decode.SkipDecoding()},
-                    read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)))
+                    read_config=_stored_order(tfds)))
         except (tf.errors.OpError, OSError, AssertionError) as error:
             raise DataError(f"{name}: cannot be read from {builder.data_dir}: {first_line(error)}") from error
 
@@ -351,8 +348,20 @@ def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
             command = f"python -c \"import tensorflow_datasets as tfds; tfds.load('{source}', data_dir='{root}')\""
             raise DataError(
                 f"{name}: found no prepared data set {source!r} in {root}, and downloading failed "
-                f"({first_line(error)}). Name its folder with --data_dir or TFDS_DATA_DIR, or prepare it on a network: {command}") from error
+                f"({first_line(error)}). Name its folder with --data_dir or TFDS_DATA_DIR, or prepare it on a network: "
+                f"{command}") from error
     return builder
+
+
+def _check_split(builder, name: str, split: str) -> None:
+    """Raises DataError where the data set has no such split."""
+    if split not in builder.info.splits:
+        raise DataError(f"{name}: has no {split} split, only {', '.join(builder.info.splits) or 'none'}.")
+
+
+def _stored_order(tfds):
+    """One file after the other: the index of a record must not depend on how many are read at once."""
+    return tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
 
 
 def _check_reachable(urls: Sequence[str]) -> None:
