@@ -272,7 +272,7 @@ class TeacherBank:
             tf.constant(self._iterations + done, tf.int64), [_alias(a) for a in self._storage.read(number)],
             [tf.constant(to_unit(self._images[r])) for r in records], [tf.constant(self._labels[r]) for r in records],
             [(shared.fakes, shared.noise) for shared in rounds[done:]], vote_images, vote_labels, seeds)
-        if rounds[done:]:
+        if rounds[done:] and np.isfinite(losses).all():  # A diverged state in a file would pass for a good one.
             self._storage.write(number, [np.asarray(memoryview(tensor)) for tensor in new],
                                 self._iterations + len(rounds))
         self._idle[span.stop - span.start].append(chunk)

@@ -237,6 +237,17 @@ def test_mixed_precision_stays_close_to_float32():
     assert not np.array_equal(losses[0], losses[1])
 
 
+def test_a_diverged_state_is_not_kept_in_a_file(tmp_path):
+    rounds = [TeacherRound.from_images(tf.constant(fakes), tf.constant(noise)) for fakes, noise in make_rounds(1)]
+    broken = [TeacherRound(fakes=rounds[0].fakes, noise=rounds[0].noise * np.nan)]
+    for _ in range(2):
+        bank = make_bank(tiny.dataset(20), path=tmp_path / "bank")
+        with pytest.raises(TrainingDivergedError):
+            bank.advance(broken)
+    bank = make_bank(tiny.dataset(20), path=tmp_path / "bank")
+    assert np.isfinite(bank.advance(rounds)[1]).all()
+
+
 def test_divergence_is_one_clear_error():
     bank = make_bank(tiny.dataset(20))
     bank.replace(0, lambda size: np.full(size // 4, np.nan, np.float32).tobytes())
