@@ -39,6 +39,12 @@ def test_presets_pay_for_the_known_number_of_steps(key, classic, exact):
     assert accounting.max_steps(event, key[1], 1e-5, "gdp") == exact
 
 
+@pytest.mark.parametrize("key", sorted(set(PRESETS) - set(PUBLISHED)))
+def test_presets_of_our_own_pay_for_enough_steps(key):
+    event = TopAgg.from_config(PRESETS[key]).dp_event(PRESETS[key].batch_size)
+    assert accounting.max_steps(event, key[1], 1e-5, "gdp") >= 30
+
+
 def test_the_digits_preset_fits_the_digits():
     config, dataset = preset("digits", 10.0), load_dataset("digits")
     assert config.num_teachers <= len(dataset)

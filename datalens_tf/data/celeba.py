@@ -1,26 +1,20 @@
 """CelebA (Liu et al., 2015) with the two labellings of the DataLens paper, from TensorFlow Datasets or its own files.
 
-Images are the middle 178 x 178 pixels, reduced to 64 x 64 x 3. They are decoded once into a temporary file that the
-operating system pages in and out, so they need not fit in memory.
+Images are the middle 178 x 178 pixels, reduced to 64 x 64 x 3.
 """
 
-import concurrent.futures
-import io
-import itertools
 import os
 import pathlib
-import tempfile
-from typing import Any, Iterable, Iterator
+from typing import Iterator
 
 import numpy as np
 
 from datalens_tf.data.datasets import Dataset, as_dataset, first_line, tfds_records
+from datalens_tf.data.pictures import decode
 from datalens_tf.errors import DataError
 
-_SHAPE = (64, 64, 3)
 _HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")
 _SPLIT_NUMBERS = {"train": 0, "test": 2}  # In list_eval_partition.txt; 1 is the validation split.
-_BLOCK = 1024  # Pictures decoded side by side.
 
 
 def load_celeba(name: str, data_dir: str | None, split: str) -> Dataset:
@@ -44,7 +38,8 @@ def load_celeba(name: str, data_dir: str | None, split: str) -> Dataset:
         count, records = _official_records(name, root, split)
     else:
         count, records = _tfds_records(name, data_dir, split)
-    images, attributes = _decoded(name, count, records)
+    images, rows = decode(name, count, records, picture=(178, 218), box=(0, 20, 178, 198), size=64)
+    attributes = {attribute: np.array([row[attribute] for row in rows], bool) for attribute in ("Male", *_HAIR)}
     if name == "celeba_gender":
         return as_dataset(images, attributes["Male"].astype(np.int64), 2, name=name, class_names=("female", "male"))
     hair = np.stack([attributes[colour] for colour in _HAIR], 1)
@@ -89,36 +84,6 @@ def _official_records(name: str, root: pathlib.Path, split: str) -> tuple[int, I
 
 def _tfds_records(name: str, data_dir: str | None, split: str) -> tuple[int, Iterator[tuple[bytes, dict[str, bool]]]]:
     """The same from TensorFlow Datasets' `celeb_a`, in stored order, which only file names decide."""
-    count, records = tfds_records(name, "celeb_a", data_dir, split, undecoded="image")
-    return count, ((record["image"], record["attributes"]) for record in records)
-
-
-def _decoded(name: str, count: int, records: Iterable[tuple[bytes, Any]]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Images uint8 [n, 64, 64, 3] in a temporary file without a name, and attributes bool [n]."""
-    if not count:
-        raise DataError(f"{name}: expected at least one record, found none.")
-    attributes = {attribute: np.zeros(count, bool) for attribute in ("Male", *_HAIR)}
-    with tempfile.TemporaryFile() as file:  # The mapping keeps it alive, even if the process dies it leaves nothing.
-        images = np.memmap(file, np.uint8, "w+", shape=(count, *_SHAPE))
-    records, index = iter(records), 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as executor:
-        while block := list(itertools.islice(records, _BLOCK)):
-            for (_, known), image in zip(block, executor.map(lambda record: _reduced(name, record[0]), block)):
-                images[index] = image
-                for attribute, column in attributes.items():
-                    column[index] = known[attribute]
-                index += 1
-    return images, attributes
-
-
-def _reduced(name: str, content: bytes) -> np.ndarray:
-    """The middle of a picture at the size that the paper trains on."""
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as picture:
-            if picture.size != (178, 218):
-                raise DataError(f"{name}: expected aligned pictures of 178 x 218 pixels, got {picture.size}.")
-            return np.asarray(picture.convert("RGB").resize(_SHAPE[:2], Image.Resampling.BILINEAR, (0, 20, 178, 198)))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{name}: cannot read a picture: {first_line(error)}.") from error
+    count, _, records = tfds_records(name, "celeb_a", data_dir, split, undecoded="image")
+    return count, ((record["image"], {key: bool(record["attributes"][key]) for key in ("Male", *_HAIR)})
+                   for record in records)

@@ -11,7 +11,7 @@ import pathlib
 import urllib.parse
 import zipfile
 import zlib
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging as absl_logging
@@ -20,8 +20,8 @@ from datalens_tf import _validate
 from datalens_tf.errors import DataError
 
 SPLITS = ("train", "test")
-KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender", "celeba_hair", "tfds:NAME",
-                  "tfds:FOLDER", "npz:FILE", "folder:DIR")
+KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender", "celeba_hair", "places365",
+                  "tfds:NAME", "tfds:FOLDER", "npz:FILE", "folder:DIR")
 
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _PICTURE_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # others (alpha, CMYK, 16 bit) would lose something
@@ -100,6 +100,7 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     | `digits` | scikit-learn's 1,797 real 8x8 digits; every fifth is a test record | as embedded |
     | `mnist`, `fashion_mnist`, `cifar10` | TensorFlow Datasets | as stored |
     | `celeba_gender`, `celeba_hair` | CelebA, 64x64x3, from TensorFlow Datasets or its own files | see `load_celeba` |
+    | `places365` | three classes of Places365, 64x64x3, from TensorFlow Datasets | see `load_places365` |
     | `tfds:NAME` | any TensorFlow Datasets data set with an image and a class label | as stored |
     | `tfds:FOLDER` | a folder prepared by TensorFlow Datasets, with its `dataset_info.json` | as stored |
     | `npz:FILE` | arrays `x`, `y`, and `x_test`, `y_test` for the test split | as stored |
@@ -128,6 +129,10 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
         from datalens_tf.data.celeba import load_celeba  # It needs this module.
 
         return load_celeba(name, data_dir, split)
+    if name == "places365":
+        from datalens_tf.data.places365 import load_places365  # As well.
+
+        return load_places365(name, data_dir, split)
     if kind == "tfds" and place:
         return _load_tfds(name, place, data_dir, split)
     if kind == "npz" and place:
@@ -288,7 +293,7 @@ def _load_tfds(name: str, source: str, data_dir: str | None, split: str) -> Data
 
 
 def tfds_records(name: str, source: str, data_dir: str | None, split: str, undecoded: str
-                 ) -> tuple[int, Iterator[dict[str, Any]]]:
+                 ) -> tuple[int, Mapping[str, Any], Iterator[dict[str, Any]]]:
     """Records of a data set of TensorFlow Datasets one by one in stored order, one feature as the bytes of its file.
 
     Args:
@@ -297,7 +302,7 @@ def tfds_records(name: str, source: str, data_dir: str | None, split: str, undec
       undecoded: name of the image feature.
 
     Returns:
-      How many there are, and the records: names of features and NumPy values.
+      How many there are, their features, and the records: names of features and NumPy values.
 
     Raises:
       DataError: data that is missing or unreadable, at once or while it is read.
@@ -318,7 +323,7 @@ def tfds_records(name: str, source: str, data_dir: str | None, split: str, undec
         except (tf.errors.OpError, OSError, AssertionError) as error:
             raise DataError(f"{name}: cannot be read from {builder.data_dir}: {first_line(error)}") from error
 
-    return builder.info.splits[split].num_examples, read()
+    return builder.info.splits[split].num_examples, builder.info.features, read()
 
 
 def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
