@@ -8,6 +8,8 @@ from setuptools import find_packages, setup
 HERE = pathlib.Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "datalens_tf/__init__.py").read_text(), re.MULTILINE).group(1)
 
+_RAY = "ray~=2.52.0"  # Accepts what TensorFlow Privacy pins.
+
 setup(
     name="datalens_tf",
     version=VERSION,
@@ -45,7 +47,10 @@ setup(
         # TensorBoard 2.15 imports pkg_resources, which setuptools 81 no longer has.
         "setuptools<81",
     ],
-    extras_require={"test": ["pytest", "hypothesis"]},
+    extras_require={
+        "ray": [_RAY],
+        "test": ["pytest", "hypothesis", _RAY],
+    },
     entry_points={"console_scripts": ["datalens = datalens_tf.cli:main"]},
     classifiers=[
         "License :: OSI Approved :: Apache Software License",

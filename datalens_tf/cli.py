@@ -88,12 +88,20 @@ def _train(args: argparse.Namespace) -> None:
     from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
     from datalens_tf.training.trainer import RunFolder
 
-    options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
+    if options.distribute is None:
+        options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
     with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
         # Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores.
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(options.num_threads)
-    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+        tf.config.threading.set_inter_op_parallelism_threads(options.num_threads or os.cpu_count())
+    if config.num_owners:
+        from datalens_tf.training.distributed import Owners
+
+        if options.distribute is None:
+            raise InvalidArgumentError(f"Expected --distribute with num_owners={config.num_owners}: where they are.")
+        dataset = Owners(config, options, args.data_dir)
+    else:
+        dataset = load_dataset(config.dataset, data_dir=args.data_dir)
     files = RunFolder(folder)
     files.create()
     progress = Progress(config.epsilon)

@@ -55,6 +55,10 @@ class DataLensConfig:
       partition_seed: public seed of the assignment of records to partitions.
       seed: seed of weights, latents, labels, batches and stochastic quantisation. Never of the privacy noise.
       insecure_noise_seed: tests only: makes the privacy noise predictable and the run NOT PRIVATE.
+      num_owners: number of data owners who keep their records, each with its share of the teachers, and each adding a
+        share of the noise, so that nobody sees votes without noise. None where one party holds all records.
+      owner_tolerance: how many owners may tell others the noise that they added, or add none, with noise_stddev still
+        reached by the rest: every share's variance is noise_stddev^2 / (num_owners - owner_tolerance).
     """
 
     method: str = "datalens"
@@ -94,6 +98,8 @@ class DataLensConfig:
     partition_seed: int = 0
     seed: int = 0
     insecure_noise_seed: int | None = None
+    num_owners: int | None = None
+    owner_tolerance: int = 0
 
     def __post_init__(self):
         v = _validate
@@ -136,6 +142,19 @@ class DataLensConfig:
         if self.insecure_noise_seed is not None:
             v.integer("insecure_noise_seed", self.insecure_noise_seed, at_least=0)
 
+        v.integer("owner_tolerance", self.owner_tolerance, at_least=0)
+        if self.num_owners is not None:
+            v.integer("num_owners", self.num_owners, at_least=1)
+            v.require(self.num_owners <= self.num_teachers, "num_owners", self.num_owners,
+                      f"<= num_teachers={self.num_teachers}")
+        v.require(self.owner_tolerance < (self.num_owners or 1), "owner_tolerance", self.owner_tolerance,
+                  f"< num_owners={self.num_owners}, the number of those who add noise")
+
+    @property
+    def noise_share(self) -> float:
+        """The part of the noise's variance that one owner adds."""
+        return 1.0 / ((self.num_owners or 1) - self.owner_tolerance)
+
     def replace(self, **changes: Any) -> "DataLensConfig":
         """A copy with some fields changed, validated again."""
         unknown = set(changes) - {field.name for field in dataclasses.fields(self)}
@@ -173,20 +192,34 @@ class PerformanceOptions:
 
     Attributes:
       chunk_size: teachers computed at once; None chooses by the size of a teacher.
-      num_threads: chunks of teachers computed side by side, each in a thread; None for one in Python, and for one per
-        CPU core on the command line.
+      num_threads: chunks of teachers computed side by side, each in a thread; None for one in Python and in
+        every actor, and for one per CPU core on the command line.
       checkpoint_minutes: minutes between teacher checkpoints; later steps are re-computed on resume.
       bank_memory_gb: GiB that the teachers' state may take in memory; a larger one lives in a file of the run folder
         and is read as needed. Results are the same. None for 80 % of the machine's memory.
+      distribute: `ray` for teachers in several processes of this machine, or of the cluster that RAY_ADDRESS names;
+        `ray://HOST:PORT` for those of another cluster. Results are the same. None for this process alone.
+      num_actors: processes that share the teachers; None for one per machine, at least 2.
+      actor_gpus: GPUs that each of them takes, a fraction where they share one.
+      actor_timeout_minutes: minutes that one may take for a round before it is replaced.
     """
 
     chunk_size: int | None = None
     num_threads: int | None = None
     checkpoint_minutes: float = 15.0
     bank_memory_gb: float | None = None
+    distribute: str | None = None
+    num_actors: int | None = None
+    actor_gpus: float = 0.0
+    actor_timeout_minutes: float = 60.0
 
     def __post_init__(self):
-        for name in ("chunk_size", "num_threads"):
+        _validate.require(self.distribute is None or self.distribute == "ray" or self.distribute.startswith("ray://"),
+                          "distribute", self.distribute, "to be ray or ray://HOST:PORT")
+        _validate.real("actor_gpus", self.actor_gpus)
+        _validate.require(self.actor_gpus >= 0, "actor_gpus", self.actor_gpus, ">= 0")
+        _validate.positive("actor_timeout_minutes", self.actor_timeout_minutes)
+        for name in ("chunk_size", "num_threads", "num_actors"):
             if getattr(self, name) is not None:
                 _validate.integer(name, getattr(self, name), at_least=1)
         _validate.real("checkpoint_minutes", self.checkpoint_minutes)

@@ -29,6 +29,12 @@ class TrainingDivergedError(DataLensError):
     exit_code = 1
 
 
+class ActorError(DataLensError):
+    """Other processes that take part in training cannot be reached, or keep dying."""
+
+    exit_code = 1
+
+
 class BudgetExhaustedError(DataLensError):
     """The privacy budget does not pay for a single step."""
 

@@ -43,13 +43,14 @@ class Mechanism(abc.ABC):
         """Largest l2 change of the vote sum of `num_images` images jointly when one record is replaced, in votes."""
 
     @abc.abstractmethod
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
         """Adds the noise: the one private step.
 
         Args:
           vote_sum: [m, d], the sum of all teachers' votes.
           noise: where the noise comes from.
           index: index of the ledger charge that pays for this release; charge first, then call.
+          share: of the noise's variance, > 0; what lacks to 1 is added by others, to other teachers' votes.
 
         Returns:
           float64 [m, d]; may be stored and published.

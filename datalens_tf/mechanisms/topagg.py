@@ -109,14 +109,15 @@ class TopAgg(Mechanism):
         _validate.integer("num_images", num_images, at_least=1)
         return 2.0 * math.sqrt(self.top_k * num_images)
 
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
         """See `Mechanism.privatize`; Algorithm 3's sum plus N(0, sigma^2) per coordinate."""
         vote_sum = np.asarray(vote_sum, np.float64)
         _validate.require(vote_sum.ndim == 2, "vote_sum.shape", vote_sum.shape, "to be (images, coordinates)")
         possible = np.all(np.abs(vote_sum) <= self.num_teachers) and np.all(vote_sum == np.rint(vote_sum))
         # The values are private: the message must not print them.
         _validate.require(bool(possible), "num_teachers", self.num_teachers, "to bound integer vote sums; it does not")
-        drawn = noise.draw(vote_sum.shape, self.noise_stddev, index)
+        _validate.positive("share", share)
+        drawn = noise.draw(vote_sum.shape, self.noise_stddev * math.sqrt(share), index)
         # A smaller array would broadcast: the same noise on several coordinates cancels in their difference.
         _validate.require(drawn.shape == vote_sum.shape, "noise.shape", drawn.shape, f"to be {vote_sum.shape}")
         return vote_sum + drawn

@@ -5,6 +5,8 @@ import textwrap
 import typing
 from typing import Any, Sequence
 
+import dp_accounting
+
 from datalens_tf import _validate
 from datalens_tf.config import ACCOUNTANTS, DataLensConfig
 from datalens_tf.errors import LedgerError
@@ -34,6 +36,16 @@ _ASSUMPTIONS = (
     "Noise: {noise_source}. The analysis is for real numbers; floating-point arithmetic is known to deviate from it in "
     "the last digits of each noisy vote, and an attacker who obtains the raw noisy sums at full precision could in "
     "principle exploit this. The released generator only depends on them after thresholding.",
+)
+
+_OWNERS = (
+    "{num_owners} data owners keep their records. Before its teachers' votes leave an owner's machine, the owner adds "
+    "its share of the noise, with standard deviation {owner_noise_stddev:.6g}. The sum of the shares reaches "
+    "{noise_stddev:g} even if {owner_tolerance} of the owners add none, or tell others theirs; everybody else follows "
+    "the protocol, and every owner keeps its own ledger of what it answered.",
+    "Whoever runs the driver sees each owner's votes with that owner's share of the noise only. Towards the driver the "
+    "guarantee is weaker: epsilon = {epsilon_towards_driver} at the same delta ({accountant}). The epsilon above holds "
+    "towards everybody else.",
 )
 
 _NOT_COVERED = (
@@ -90,6 +102,17 @@ def privacy_statement(
         "num_steps": len(charges) - num_burnt,
         "noise_source": noise.description,
     }
+    assumptions = _ASSUMPTIONS
+    if config.num_owners:
+        seen = dp_accounting.GaussianDpEvent(facts["noise_multiplier_per_step"] * math.sqrt(config.noise_share))
+        towards_driver = accounting.epsilon(seen, len(charges), config.delta, config.accountant) if private else None
+        facts |= {"num_owners": config.num_owners, "owner_tolerance": config.owner_tolerance,
+                  "owner_noise_stddev": config.noise_stddev * math.sqrt(config.noise_share),
+                  "epsilon_towards_driver": towards_driver}
+        assumptions += _OWNERS
+    texts = facts | {"accountant": config.accountant}
+    if facts.get("epsilon_towards_driver") is not None:
+        texts["epsilon_towards_driver"] = round_up(facts["epsilon_towards_driver"])
     return {
         "title": "Differential-privacy statement" if private else "NOT PRIVATE",
         "private": private,
@@ -107,7 +130,7 @@ def privacy_statement(
         "seeds": f"Public: seed {config.seed} for weights, latents, labels, batches and stochastic quantisation, and "
                  f"seed {config.partition_seed} for the partitions. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
-        "assumptions": [text.format(**facts) for text in _ASSUMPTIONS] if private else [],
+        "assumptions": [text.format(**texts) for text in assumptions] if private else [],
         "not_covered": list(_NOT_COVERED) if private else ["Everything: this run gives no guarantee."],
     }
 

@@ -87,7 +87,7 @@ class Saver:
 
     def __init__(self, directory: pathlib.Path, bank: TeacherBank, student: Student, config_digest: str,
                  seconds_between: float):
-        self._directory, self._bank, self._student = directory, bank, student
+        self._directory, self._bank, self.student = directory, bank, student
         self._digest, self._pause = config_digest, seconds_between
         self._last = time.monotonic()
 
@@ -111,7 +111,7 @@ class Saver:
             self._bank.flush()
             checksums = {name: _write_blocks(aside / name, self._bank.blocks(index))
                          for index, name in enumerate(self._names())}
-            student = _files.npz_bytes(self._student.state())
+            student = _files.npz_bytes(self.student.state())
             _files.atomic_write(aside / "student.npz", student)
             checksums["student.npz"] = zlib.crc32(student)
             meta = {"step": step, "iterations": self._bank.iterations, "config_digest": self._digest,
@@ -152,11 +152,15 @@ class Saver:
             student = (folder / name).read_bytes()
             if zlib.crc32(student) != meta["checksums"][name]:
                 raise _damaged(folder / name)
-            self._student.restore(_read_npz(folder / name))
+            self.student.restore(_read_npz(folder / name))
             self._bank.iterations = int(meta["iterations"])
             return int(meta["step"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(folder / name) from error
+
+    def forget(self) -> None:
+        """Deletes all snapshots: everything will be computed again."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _names(self) -> list[str]:
         """File names of the bank's arrays."""

@@ -25,23 +25,27 @@ _ADAM_EPSILON = 1e-8  # As in TensorFlow 1, which the authors used.
 _CHUNK_BYTES = 18 * 2**20  # Weights of one chunk: with gradients and moments they stay near the last-level cache.
 
 
+class TeachersBehind(Exception):
+    """Some teachers have not taken all steps that the others have: all is computed again, in which only they work."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TeacherRound:
     """What all teachers share in one optimizer step: public randomness and the generator's output, no records.
 
     Attributes:
-      fakes: first-layer patches [B, Y, H/2 * W/2, 25 * C] of B latents times Y labels, from which each teacher picks
-        by its records' labels: the label alone must not separate real from fake.
-      noise: first-layer patches [2B, H/2 * W/2, 25 * C] of the instance noise on real and fake images, or None.
+      fakes: float32 [B, Y, H, W, C], images of B latents times Y labels, from which each teacher picks by its records'
+        labels: the label alone must not separate real from fake.
+      noise: float32 [2B, H, W, C], the instance noise on real and fake images, or None.
     """
 
-    fakes: tf.Tensor
-    noise: tf.Tensor | None
+    fakes: np.ndarray
+    noise: np.ndarray | None
 
-    @classmethod
-    def from_images(cls, images: tf.Tensor, noise: tf.Tensor | None = None) -> "TeacherRound":
-        """From fakes [B, Y, H, W, C] and noise [2B, H, W, C]."""
-        return cls(conv_patches(images), None if noise is None else conv_patches(noise))
+    def patches(self) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """First-layer patches of both, which all teachers use."""
+        return conv_patches(tf.constant(self.fakes)), None if self.noise is None else conv_patches(
+            tf.constant(self.noise))
 
 
 class _Chunk:
@@ -137,10 +141,11 @@ class TeacherBank:
       config: resolved settings (image_shape and num_classes known).
       images: records [n, H, W, C], uint8 or float32 in [0, 1].
       labels: int64 [n].
-      partitions: record indices [N, records per teacher], disjoint.
+      partitions: record indices [N, records per teacher], disjoint. Fewer rows make a bank of fewer teachers.
       mechanism: compresses the image gradients into votes.
       options: chunk size, threads, and the memory above which the state lives in a file.
       path: that file; None keeps the state in memory.
+      first_teacher: number of the first row's teacher among all N. A teacher's number seeds its quantisation.
 
     Raises:
       CheckpointError: the file cannot be used.
@@ -148,22 +153,23 @@ class TeacherBank:
 
     def __init__(self, config: DataLensConfig, images: np.ndarray, labels: np.ndarray, partitions: np.ndarray,
                  mechanism: Mechanism, options: PerformanceOptions = PerformanceOptions(),
-                 path: pathlib.Path | None = None):
-        self._config, self._mechanism = config, mechanism
+                 path: pathlib.Path | None = None, first_teacher: int = 0):
+        self._config, self._mechanism, self._first_teacher = config, mechanism, first_teacher
         self._images, self._labels, self._partitions = images, labels, partitions
         self._idle: dict[int, list[_Chunk]] = collections.defaultdict(list)
         self._building = threading.Lock()
         self._workers = options.num_threads or 1
         self._iterations = 0
+        self.num_teachers = len(partitions)
         self.batch_size = min(partitions.shape[1], config.teacher_batch_size)
         first = self._initial_teacher()
         chunk_size = min(options.chunk_size or max(1, _CHUNK_BYTES // sum(w.nbytes for w in first)),
-                         config.num_teachers)
-        self._spans = [slice(start, min(start + chunk_size, config.num_teachers))
-                       for start in range(0, config.num_teachers, chunk_size)]
+                         self.num_teachers)
+        self._spans = [slice(start, min(start + chunk_size, self.num_teachers))
+                       for start in range(0, self.num_teachers, chunk_size)]
         moments = [np.zeros(w.shape, np.uint16) for w in first]  # Bits of bfloat16, which numpy does not have.
         sizes, initial = [span.stop - span.start for span in self._spans], [*first, *moments, *moments]
-        if path is None or sum(a.nbytes for a in initial) * config.num_teachers <= _memory_limit(options):
+        if path is None or sum(a.nbytes for a in initial) * self.num_teachers <= _memory_limit(options):
             self._storage: Storage = MemoryStorage(sizes, initial)
         else:
             self._storage = FileStorage(sizes, initial, path, self._workers)
@@ -182,10 +188,15 @@ class TeacherBank:
     def iterations(self, value: int) -> None:
         if not self.persistent:
             self._storage.iterations[:] = value
-        elif self._storage.iterations.min() < value:
+        elif self.completed < value:
             raise CheckpointError("The teachers' file is older than the student's snapshot: delete both, and --resume "
                                   "computes the state again from stored releases.")
         self._iterations = value
+
+    @property
+    def completed(self) -> int:
+        """Optimizer steps that every teacher's stored state has taken: `iterations`, or more in a file."""
+        return int(self._storage.iterations.min())
 
     @property
     def persistent(self) -> bool:
@@ -195,6 +206,9 @@ class TeacherBank:
     def flush(self) -> None:
         """Makes a persistent state durable."""
         self._storage.flush()
+
+    def close(self) -> None:
+        """Nothing to end here."""
 
     @property
     def num_arrays(self) -> int:
@@ -239,18 +253,18 @@ class TeacherBank:
           TrainingDivergedError: a loss is NaN or infinite.
         """
         positions = self._batch_positions(len(rounds))
-        losses = np.full([self._config.num_teachers, len(rounds)], np.nan, np.float32)
-        vote_sum, finite = None, True
+        losses = np.full([self.num_teachers, len(rounds)], np.nan, np.float32)
+        vote_sum, finite, patches = None, True, [shared.patches() for shared in rounds]
         with concurrent.futures.ThreadPoolExecutor(self._workers) as executor:
             visits = executor.map(
-                lambda number: self._visit(number, positions, rounds, vote_images, vote_labels, step),
+                lambda number: self._visit(number, positions, patches, vote_images, vote_labels, step),
                 range(len(self._spans)))
             for span, (votes, new_losses) in zip(self._spans, visits):
                 if votes is not None:  # Integers: the sum is exact in any order.
                     vote_sum = votes if vote_sum is None else vote_sum + votes
                 losses[span, len(rounds) - new_losses.shape[1]:] = new_losses
                 finite = finite and np.isfinite(new_losses).all()
-                progress(span.stop / self._config.num_teachers)
+                progress(span.stop / self.num_teachers)
         self._iterations += len(rounds)
         if not finite:
             raise TrainingDivergedError(
@@ -261,20 +275,21 @@ class TeacherBank:
     def _visit(self, number, positions, rounds, vote_images, vote_labels, step):
         """One chunk's part of `advance`: computes from its state and replaces it. Runs in a worker thread."""
         span, seeds = self._spans[number], None
+        done = int(self._storage.iterations[number]) - self._iterations  # Before the process was killed.
+        if done >= len(rounds) and vote_images is None:
+            return None, np.zeros([span.stop - span.start, 0], np.float32)
         self._storage.prefetch((number + self._workers) % len(self._spans))
         chunk = self._borrow(span.stop - span.start)
-        done = int(self._storage.iterations[number]) - self._iterations  # Before the process was killed.
         if vote_images is not None:
-            seeds = tf.constant([rng.tensorflow_seed(self._config.seed, "votes", step, teacher)
+            seeds = tf.constant([rng.tensorflow_seed(self._config.seed, "votes", step, self._first_teacher + teacher)
                                  for teacher in range(span.start, span.stop)])
         records = [self._partitions[span][:, chosen] for chosen in positions[done if len(positions) > 1 else 0:]]
         new, votes, losses = chunk.advance(
             tf.constant(self._iterations + done, tf.int64), [_alias(a) for a in self._storage.read(number)],
             [tf.constant(to_unit(self._images[r])) for r in records], [tf.constant(self._labels[r]) for r in records],
-            [(shared.fakes, shared.noise) for shared in rounds[done:]], vote_images, vote_labels, seeds)
+            rounds[done:], vote_images, vote_labels, seeds)
         if rounds[done:] and np.isfinite(losses).all():  # A diverged state in a file would pass for a good one.
-            self._storage.write(number, [np.asarray(memoryview(tensor)) for tensor in new],
-                                self._iterations + len(rounds))
+            self._storage.write(number, [_host(tensor) for tensor in new], self._iterations + len(rounds))
         self._idle[span.stop - span.start].append(chunk)
         return None if vote_images is None else votes.numpy().astype(np.float64), losses.numpy()
 
@@ -297,3 +312,9 @@ def _memory_limit(options: PerformanceOptions) -> float:
 def _alias(array: np.ndarray) -> tf.Tensor:
     """A tensor that shares an array's memory, to be used before the array changes."""
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def _host(tensor: tf.Tensor) -> np.ndarray:
+    """The tensor's values in main memory: its own, not a copy, where they are there already."""
+    with tf.device("CPU:0"):
+        return np.asarray(memoryview(tf.identity(tensor)))

@@ -1,9 +1,10 @@
 """The training loop: teachers vote, the ledger is charged, the noisy sum is stored, the student learns."""
 
+import contextlib
 import json
 import os
 import pathlib
-import zlib
+import typing
 from typing import Callable, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from datalens_tf import _files, rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
-from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.datasets import Dataset, fingerprint
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, LedgerError, TrainingInterrupted
 from datalens_tf.mechanisms.base import Mechanism
@@ -22,7 +23,10 @@ from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.student import Student
-from datalens_tf.training.teachers import TeacherBank, TeacherRound
+from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBehind
+
+if typing.TYPE_CHECKING:
+    from datalens_tf.training.distributed import DistributedBank, Owners
 
 _WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
 
@@ -43,6 +47,7 @@ class RunFolder:
         self.private = self.path / "private"
         self.checkpoints = self.private / "checkpoints"
         self.bank = self.private / "teachers.bin"
+        self.actors = self.private / "actors"
         self.releases = self.private / "releases"
         self.identity = self.private / "data.json"
         self.private_log = self.private / "training.jsonl"
@@ -64,7 +69,7 @@ class Trainer:
 
     Args:
       config: resolved settings (image_shape and num_classes known).
-      dataset: the sensitive records.
+      dataset: the sensitive records, or those who own them.
       run_dir: the run folder, new or of an interrupted run.
       options: what changes speed only.
       callbacks: told about every step.
@@ -76,15 +81,16 @@ class Trainer:
       DataError: fewer records than teachers.
     """
 
-    def __init__(self, config: DataLensConfig, dataset: Dataset, run_dir: str | os.PathLike, *,
+    def __init__(self, config: DataLensConfig, dataset: "Dataset | Owners", run_dir: str | os.PathLike, *,
                  options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
                  mechanism: Mechanism | None = None, noise: NoiseSource | None = None):
         self.config, self._dataset, self._options, self._callbacks = config, dataset, options, callbacks
         self.mechanism = mechanism or TopAgg.from_config(config)
         self.noise = noise or noise_source(config)
         self.event = self.mechanism.dp_event(config.batch_size)
-        self._partitions = usable_indices(
-            partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
+        if not config.num_owners:  # Owners deal their records themselves.
+            self._partitions = usable_indices(
+                partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
         affordable = accounting.max_steps(self.event, config.epsilon, config.delta, config.accountant)
         if affordable < 1:
             raise BudgetExhaustedError(
@@ -127,14 +133,32 @@ class Trainer:
             return self._run()
 
     def _run(self) -> Student:
-        config, student = self.config, Student(self.config)
         if self._finished(len(self.releases)):
-            return replay(config, self.mechanism, self.releases, len(self.releases))
-        bank = TeacherBank(config, self._dataset.images, self._dataset.labels, self._partitions, self.mechanism,
-                           self._options, self.folder.bank)
-        saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger.config_digest,
-                                 60 * self._options.checkpoint_minutes)
-        step = saver.restore()
+            return replay(self.config, self.mechanism, self.releases, len(self.releases))
+        with contextlib.closing(self._bank()) as bank:
+            student = Student(self.config)
+            saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger.config_digest,
+                                     60 * self._options.checkpoint_minutes)
+            while True:
+                try:
+                    return self._run_from(saver.restore(), bank, student, saver)
+                except TeachersBehind:  # From stored releases; those who are not behind need not compute.
+                    saver.forget()
+                    bank.iterations = 0
+                    student = saver.student = Student(self.config)
+
+    def _bank(self) -> "TeacherBank | DistributedBank":
+        """The teachers, here or elsewhere."""
+        if self._options.distribute is None:
+            return TeacherBank(self.config, self._dataset.images, self._dataset.labels, self._partitions,
+                               self.mechanism, self._options, self.folder.bank)
+        from datalens_tf.training.distributed import DistributedBank
+
+        return DistributedBank.of(self.config, self.mechanism, self._dataset, self._options, self.folder.actors)
+
+    def _run_from(self, step: int, bank: TeacherBank, student: Student, saver: checkpoint.Saver) -> Student:
+        """The steps after this one."""
+        config = self.config
         if bank.iterations < config.warmup_teacher_steps:
             self._warm_up(bank, student, saver)
         while not self._finished(step):
@@ -176,14 +200,20 @@ class Trainer:
         latents, labels = student.inputs(step)
         noisy, agreement = self.releases.load(step), None
         progress = self._progress(f"step {step}")
-        if noisy is None:
-            vote_sum, losses = bank.advance(rounds, student.images(latents, labels), labels, step, progress)
-            agreement = float(np.sqrt(np.mean(np.square(vote_sum / self.config.num_teachers))))
-            charge = self.ledger.spend(self.event, step=step)
-            noisy = self.mechanism.privatize(vote_sum, self.noise, charge)
-            self.releases.store(step, charge, noisy)
-        else:
+        if noisy is not None:
             _, losses = bank.advance(rounds, progress=progress)
+        while noisy is None:
+            vote_sum, losses = bank.advance(rounds, student.images(latents, labels), labels, step, progress)
+            charge = self.ledger.spend(self.event, step=step)
+            if self.config.num_owners:
+                noisy = bank.noisy_sum()
+            else:
+                agreement = float(np.sqrt(np.mean(np.square(vote_sum / self.config.num_teachers))))
+                noisy = self.mechanism.privatize(vote_sum, self.noise, charge)
+            if noisy is None:  # An owner was lost, and others had answered: the charge is burnt.
+                bank.iterations -= len(rounds)
+            else:
+                self.releases.store(step, charge, noisy)
         student_loss = student.train(latents, labels, self.mechanism.postprocess(noisy))
         self._report("on_step", StepReport(
             step=step, planned_steps=self.planned_steps, epsilon=self.ledger.spent(), student_loss=student_loss,
@@ -196,8 +226,8 @@ class Trainer:
             if self.config.instance_noise:
                 stream = rng.stream(self.config.seed, "instance noise", iteration)
                 shape = (2 * bank.batch_size, *self.config.image_shape)
-                noise = tf.constant(self.config.instance_noise * stream.standard_normal(shape, np.float32))
-            return TeacherRound.from_images(student.pool(iteration, bank.batch_size), noise)
+                noise = self.config.instance_noise * stream.standard_normal(shape, np.float32)
+            return TeacherRound(student.pool(iteration, bank.batch_size).numpy(), noise)
 
         return [one(bank.iterations + i) for i in range(count)]
 
@@ -213,7 +243,7 @@ class Trainer:
     def _open_folder(self) -> None:
         """Creates the run folder's files, or verifies that they belong to this configuration and data set."""
         config, files = self.config, self.folder
-        identity = json.dumps({"num_records": len(self._dataset), "checksum": _checksum(self._dataset)})
+        identity = json.dumps(_identity(self._dataset))
         if files.ledger.exists():
             self.ledger = PrivacyLedger.open(files.ledger)
             stored = _read_text(files.config)
@@ -268,7 +298,9 @@ def _read_text(path: pathlib.Path) -> str:
         raise CheckpointError(f"Cannot read {path}: {error}. Restore it from a copy.") from error
 
 
-def _checksum(dataset: Dataset) -> int:
-    """Fingerprint of the records, private; tells a resumed run that the data is the same."""
-    checksum = zlib.crc32(np.ascontiguousarray(dataset.labels), zlib.crc32(np.ascontiguousarray(dataset.images)))
-    return checksum if dataset.usable is None else zlib.crc32(np.ascontiguousarray(dataset.usable), checksum)
+def _identity(dataset: "Dataset | Owners") -> dict[str, typing.Any]:
+    """By what a resumed run knows its data: private, but for owners, who look after their own."""
+    if isinstance(dataset, Dataset):
+        checksum = fingerprint(dataset.images, dataset.labels, dataset.usable)
+        return {"num_records": len(dataset), "checksum": checksum}
+    return {"num_records": dataset.num_records}

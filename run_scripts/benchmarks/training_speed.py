@@ -75,8 +75,8 @@ class Ours:
             config, rng.integers(0, 256, (records, 28, 28, 1), dtype=np.uint8), rng.integers(0, CLASSES, records),
             np.arange(records).reshape(teachers, BATCH), TopAgg.from_config(config),
             PerformanceOptions(num_threads=threads))
-        self.round = TeacherRound.from_images(
-            tf.random.uniform([BATCH, CLASSES, 28, 28, 1]), tf.random.normal([2 * BATCH, 28, 28, 1]))
+        self.round = TeacherRound(rng.random((BATCH, CLASSES, 28, 28, 1), np.float32),
+                                  rng.standard_normal((2 * BATCH, 28, 28, 1), np.float32))
         self.images = tf.random.uniform([CONFIG.batch_size, 28, 28, 1])
         self.labels = tf.range(CONFIG.batch_size, dtype=tf.int64) % CLASSES
 

@@ -107,16 +107,17 @@ class MechanismConformance:
         event = mechanism.dp_event(self.num_images)
         assert all(accounting.epsilon(event, 1, 1e-5, name) == math.inf for name in accounting.ACCOUNTANTS)
 
+    @pytest.mark.parametrize("share", [1.0, 0.25])
     @pytest.mark.parametrize("factor, accepted", [(1.0, True), (2 / 3, False), (3 / 2, False)])
-    def test_noise_has_the_promised_scale(self, factor, accepted):
+    def test_noise_has_the_promised_scale(self, factor, accepted, share):
         # Accepting wrongly or rejecting wrongly has probability below 1e-6 with 20,000 draws.
         sigma = 7.0
         mechanism = self.make(noise_stddev=sigma)
         vote_sum = self.vote_sum()
         repeats = 20_000 // vote_sum.size
-        noise = np.concatenate(
-            [(mechanism.privatize(vote_sum, SecureGaussianNoise(), i) - vote_sum).ravel() for i in range(repeats)])
-        assert (stats.kstest(noise, "norm", args=(0, sigma * factor)).pvalue > 1e-7) == accepted
+        noise = np.concatenate([(mechanism.privatize(vote_sum, SecureGaussianNoise(), i, share) - vote_sum).ravel()
+                                for i in range(repeats)])
+        assert (stats.kstest(noise, "norm", args=(0, sigma * factor * share**0.5)).pvalue > 1e-7) == accepted
 
     def test_noise_is_independent_between_coordinates_and_releases(self):
         mechanism = self.make(noise_stddev=1.0)

@@ -34,7 +34,7 @@ def make_rounds(count, seed=0, size=3):
 
 
 def from_images(rounds):
-    return [TeacherRound.from_images(tf.constant(fakes), tf.constant(noise)) for fakes, noise in rounds]
+    return [TeacherRound(fakes, noise) for fakes, noise in rounds]
 
 
 def advance(bank, count=2, seed=0):
@@ -223,9 +223,9 @@ def test_each_teacher_reads_its_own_partition_only(monkeypatch):
 def test_instance_noise_off_means_off():
     bank_with_zero, bank_without = make_bank(tiny.dataset(20)), make_bank(tiny.dataset(20))
     (fakes, _), = make_rounds(1)
-    zero = TeacherRound.from_images(tf.constant(fakes), tf.zeros([6, 8, 8, 1]))
+    zero = TeacherRound(fakes, np.zeros([6, 8, 8, 1], np.float32))
     bank_with_zero.advance([zero])
-    bank_without.advance([TeacherRound.from_images(tf.constant(fakes))])
+    bank_without.advance([TeacherRound(fakes, None)])
     for a, b in zip(arrays(bank_with_zero), arrays(bank_without)):
         np.testing.assert_array_equal(a, b)
 
@@ -238,7 +238,7 @@ def test_mixed_precision_stays_close_to_float32():
 
 
 def test_a_diverged_state_is_not_kept_in_a_file(tmp_path):
-    rounds = [TeacherRound.from_images(tf.constant(fakes), tf.constant(noise)) for fakes, noise in make_rounds(1)]
+    rounds = [TeacherRound(fakes, noise) for fakes, noise in make_rounds(1)]
     broken = [TeacherRound(fakes=rounds[0].fakes, noise=rounds[0].noise * np.nan)]
     for _ in range(2):
         bank = make_bank(tiny.dataset(20), path=tmp_path / "bank")

@@ -1,0 +1,435 @@
+"""Teachers in several processes or on several machines: Ray actors that answer with a sum of votes.
+
+Each actor owns a share of the partitions and keeps its teachers in a file of its own, which survives its death. In a
+round the driver broadcasts what is public (fakes, instance noise, the images to vote on), and every actor answers with
+the sum of its teachers' votes, integers [m, d]: never records, weights, gradients or losses. The driver sums, charges
+the ledger, adds the noise and trains the student, as if the teachers were its own.
+
+Where actors belong to data owners who keep their records (`config.num_owners`), an actor loads its records itself and
+never answers with votes, only with votes plus its share of the noise, after charging a ledger of its own.
+"""
+
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import time
+from typing import Any, Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _files
+from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
+from datalens_tf.data.datasets import Dataset, fingerprint, first_line, load_dataset
+from datalens_tf.data.partition import partition_indices, usable_indices
+from datalens_tf.errors import ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError
+from datalens_tf.mechanisms.base import Mechanism
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNoise
+from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBehind
+
+_REPLACEMENTS = 3  # Of one actor in one round, before training stops.
+_LOCK_SECONDS = 60  # That the process of a replaced actor may take to die.
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """What one actor's teachers train on: images and labels of its own records, and row indices [teachers, r]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    partitions: np.ndarray
+
+
+def share_spans(num_teachers: int, num_actors: int) -> list[slice]:
+    """Consecutive teachers for every actor, as evenly as possible."""
+    bounds = np.linspace(0, num_teachers, num_actors + 1).astype(int).tolist()
+    return [slice(start, stop) for start, stop in zip(bounds, bounds[1:])]
+
+
+def own_records(dataset: Dataset, partitions: np.ndarray) -> Records:
+    """Only the records in these partitions [teachers, r]."""
+    used, rows = np.unique(partitions, return_inverse=True)
+    return Records(dataset.images[used], dataset.labels[used], rows.reshape(partitions.shape))
+
+
+class Share:
+    """One actor's teachers. An ordinary class; `ray.remote` makes an actor of it.
+
+    Args:
+      number: of the actor.
+      threads: chunks computed side by side.
+    """
+
+    def __init__(self, number: int, threads: int = 1):
+        self._number, self._threads = number, threads
+        try:
+            tf.config.threading.set_intra_op_parallelism_threads(1)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
+        except RuntimeError:  # TensorFlow has started already, in a process that used it before.
+            pass
+        self._votes = None
+
+    def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int) -> dict[str, Any]:
+        """An owner loads its own records; says what is public about them."""
+        dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir)
+        partitions = usable_indices(partition_indices(len(dataset), num_teachers, seed), dataset.usable)
+        self._records = own_records(dataset, partitions)
+        return {"num_records": len(dataset), "image_shape": dataset.image_shape, "num_classes": dataset.num_classes,
+                "records_per_teacher": partitions.shape[1]}
+
+    def receive(self, images: np.ndarray, labels: np.ndarray, partitions: np.ndarray) -> None:
+        """Takes its records from the driver."""
+        self._records = Records(images, labels, partitions)
+
+    def open(self, config: DataLensConfig, mechanism: Mechanism, first_teacher: int, folder: str) -> int:
+        """Opens, or makes, the teachers' file in a folder of this machine; returns their optimizer steps.
+
+        Teachers that cannot be continued, after the machine went down for example, start again: 0.
+        """
+        path, records = pathlib.Path(folder), self._records
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _locked(path / "lock")
+        identity = json.dumps({"checksum": fingerprint(records.images, records.labels)})
+        if (path / "data.json").exists() and (path / "data.json").read_text() != identity:
+            raise CheckpointError(f"{path} was trained on other records than the ones given.")
+        _files.atomic_write(path / "data.json", identity)
+        # Memory 0: always the file, so that nothing is lost with the process.
+        options = PerformanceOptions(num_threads=self._threads, bank_memory_gb=0)
+        self._config, self._mechanism, self._step = config, mechanism, None
+        for attempt in range(2):
+            try:
+                self._bank = TeacherBank(config, records.images, records.labels, records.partitions, mechanism, options,
+                                         path / "teachers.bin", first_teacher)
+                break
+            except CheckpointError:
+                if attempt:
+                    raise
+                (path / "teachers.bin").unlink()
+        if config.num_owners:
+            self._ledger = _own_ledger(path / "ledger.jsonl", config, mechanism)
+        return self._bank.completed
+
+    def advance(self, iterations: int, rounds: Sequence[TeacherRound], vote_images: np.ndarray | None,
+                vote_labels: np.ndarray | None, step: int) -> np.ndarray | None:
+        """`TeacherBank.advance` from so many optimizer steps on: the sum of its votes, int32 [m, d].
+
+        None where nobody votes, and of an owner, who keeps the sum for `noisy_votes`.
+        """
+        self._bank.iterations = iterations
+        self._votes = None
+        images, labels = ((None, None) if vote_images is None else (tf.constant(vote_images), tf.constant(vote_labels)))
+        votes, _ = self._bank.advance(rounds, images, labels, step)
+        if votes is None:
+            return None
+        if self._config.num_owners:
+            self._votes, self._step = votes, step
+            return None
+        return votes.astype(np.int32)
+
+    def noisy_votes(self) -> np.ndarray:
+        """An owner's votes of the last round with its share of the noise, float64 [m, d]; once for every round.
+
+        Raises:
+          BudgetExhaustedError: the owner's own ledger says that the budget is spent.
+        """
+        votes, self._votes = self._votes, None
+        if votes is None:
+            raise InvalidArgumentError("Expected a round of votes before its release, which happens once.")
+        config = self._config
+        charge = self._ledger.spend(self._mechanism.dp_event(config.batch_size), step=self._step)
+        noise = (SecureGaussianNoise() if config.insecure_noise_seed is None
+                 else InsecureSeededNoise(config.insecure_noise_seed + 1 + self._number))
+        return self._mechanism.privatize(votes, noise, charge, config.noise_share)
+
+    def flush(self) -> None:
+        """Makes the teachers durable."""
+        self._bank.flush()
+
+
+def _locked(path: pathlib.Path):
+    """The open file of a lock that ends with the process; waits for the process of a replaced actor to die."""
+    file = open(path, "w", encoding="utf-8")  # pylint: disable=consider-using-with
+    for _ in range(_LOCK_SECONDS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except OSError:
+            time.sleep(1)
+    raise CheckpointError(f"{path.parent} is in use by another process: wait for it to end.")
+
+
+def _own_ledger(path: pathlib.Path, config: DataLensConfig, mechanism: Mechanism) -> PrivacyLedger:
+    """An owner counts for itself, whatever the driver says."""
+    if path.exists():
+        return PrivacyLedger.open(path)
+    return PrivacyLedger.create(
+        path, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
+        config_digest=config_digest(config.to_json()), step_event=mechanism.dp_event(config.batch_size))
+
+
+class Actors:
+    """Ray actors, each started by the same recipe whenever it is needed.
+
+    Args:
+      count: how many; None for one per machine, at least 2.
+      options: distribute, num_threads, actor_gpus, actor_timeout_minutes.
+
+    Raises:
+      ActorError: Ray is not installed, or there is no such cluster.
+    """
+
+    def __init__(self, count: int | None, options: PerformanceOptions):
+        self._ray, self._ours = _connected(count or 2, options)
+        count = count or max(2, sum(node["Alive"] for node in self._ray.nodes()))
+        self._threads, self._gpus = options.num_threads or 1, options.actor_gpus
+        self._timeout = 60 * options.actor_timeout_minutes
+        self._handles: list[Any] = [None] * count
+        self._recipes: list[Callable[[int], list[tuple[str, tuple]]]] = []
+        self._owned = any(name.startswith("datalens_owner_") for name in self._ray.cluster_resources())
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def start(self, recipe: Callable[[int], list[tuple[str, tuple]]]) -> list[Any]:
+        """Adds (method, arguments) by number of actor to what a fresh actor is told; tells all; their last answers."""
+        self._recipes.append(recipe)
+        fresh = [number for number, handle in enumerate(self._handles) if handle is None]
+        for number in fresh:
+            self._handles[number] = self._spawn(number)
+        answers = [None] * len(self)
+        for position, _ in enumerate(recipe(0)):
+            answers = self.ask(lambda number, position=position: recipe(number)[position])
+        return answers
+
+    def ask(self, request: Callable[[int], tuple[str, tuple]], check: Callable[[Any], None] = lambda answer: None,
+            retry: bool = True, progress: Callable[[float], None] = lambda fraction: None) -> list[Any] | None:
+        """Every actor's answer. One that dies or is silent for too long is replaced, and asked again.
+
+        Args:
+          request: method and arguments by number of actor.
+          check: told the last answer of a replaced actor's recipe, before it is asked again.
+          retry: False returns None instead of asking again.
+          progress: called with the fraction of actors that have answered.
+
+        Raises:
+          ActorError: an actor failed too often, or there is no room for one.
+          DataLensError: whatever an actor raised of these.
+        """
+        answers, losses = {}, [0] * len(self)
+        while len(answers) < len(self):
+            asked = {}
+            for number in set(range(len(self))) - set(answers):
+                method, arguments = request(number)
+                asked[getattr(self._handles[number], method).remote(*arguments)] = number
+            for number, answer in self._answers(asked):
+                answers[number] = answer
+                progress(len(answers) / len(self))
+            lost = set(range(len(self))) - set(answers)
+            for number in lost:
+                losses[number] += 1
+                if losses[number] > _REPLACEMENTS:
+                    raise ActorError(f"Actor {number} died or was silent for {self._timeout / 60:g} minutes "
+                                     f"{losses[number]} times in one round. Nothing is lost: see to its machine, then "
+                                     "continue with --resume.")
+                check(self._replace(number))
+            if lost and not retry:
+                return None
+        return [answers[number] for number in range(len(self))]
+
+    def put(self, value: Any) -> Any:
+        """Stores what all actors will read once per machine."""
+        return self._ray.put(value)
+
+    def close(self) -> None:
+        """Ends the actors, and Ray itself where it was started for them."""
+        for handle in self._handles:
+            if handle is not None:
+                self._ray.kill(handle)
+        self._handles = [None] * len(self)
+        if self._ours:
+            self._ray.shutdown()
+
+    def _answers(self, asked):
+        """Yields (number, answer) of those that answer in time; errors of ours are raised, lost actors left out."""
+        errors = self._ray.exceptions
+        pending, deadline = list(asked), time.monotonic() + self._timeout
+        while pending:
+            done, pending = self._ray.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                return
+            try:
+                yield asked[done[0]], self._ray.get(done[0])
+            except errors.RayTaskError as error:
+                if isinstance(error.cause, DataLensError):
+                    raise error.cause from None
+                raise ActorError(f"Actor {asked[done[0]]} failed: {error.cause!r}.") from error
+            except (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError):
+                pass
+
+    def _spawn(self, number: int):
+        """A new process somewhere in the cluster; an owner's on the machine that was started as its own."""
+        resources = {f"datalens_owner_{number}": 1} if self._owned else None
+        actor = self._ray.remote(Share).options(
+            num_cpus=self._threads, num_gpus=self._gpus, resources=resources, max_restarts=0, max_task_retries=0)
+        return actor.remote(number, self._threads)
+
+    def _replace(self, number: int) -> Any:
+        """Starts an actor afresh; the last answer of its recipes, None if it died again."""
+        self._ray.kill(self._handles[number])
+        self._handles[number] = self._spawn(number)
+        answer = None
+        for recipe in self._recipes:
+            for method, arguments in recipe(number):
+                asked = {getattr(self._handles[number], method).remote(*arguments): number}
+                answer = dict(self._answers(asked)).get(number)
+        return answer
+
+
+def _connected(count: int, options: PerformanceOptions):
+    """The ray module, connected, and whether the cluster is ours to shut down."""
+    try:
+        import ray
+    except ImportError as error:
+        raise InvalidArgumentError("Expected Ray for --distribute: install it with `pip install datalens_tf[ray]`."
+                                   ) from error
+    if ray.is_initialized():
+        return ray, False
+    quiet = dict(include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        if options.distribute != "ray":
+            ray.init(address=options.distribute, log_to_driver=False)
+            return ray, True
+        if "RAY_ADDRESS" in os.environ:
+            ray.init(log_to_driver=False)
+            return ray, True
+        # As many CPUs as the actors want: on one machine they share what there is.
+        ray.init(address="local", num_cpus=count * (options.num_threads or 1), **quiet)
+        return ray, True
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ActorError(f"Cannot reach the Ray cluster {options.distribute!r}: {first_line(error)}") from error
+
+
+class DistributedBank:
+    """All teachers, kept by actors; to the trainer like a `TeacherBank` whose state is a file.
+
+    Args:
+      config: resolved settings.
+      mechanism: compresses gradients into votes.
+      actors: with their records.
+      batch_size: records in a teacher's batch.
+      folder: where each actor keeps its teachers, in a sub-folder, on its own machine.
+    """
+
+    persistent, num_arrays = True, 0
+
+    def __init__(self, config: DataLensConfig, mechanism: Mechanism, actors: Actors, batch_size: int,
+                 folder: pathlib.Path):
+        self.batch_size, self._actors, self._iterations = batch_size, actors, 0
+        spans = share_spans(config.num_teachers, len(actors))
+        self._completed = actors.start(lambda number: [
+            ("open", (config, mechanism, spans[number].start, os.fspath(folder.resolve() / str(number))))])
+
+    @classmethod
+    def of(cls, config: DataLensConfig, mechanism: Mechanism, dataset: "Dataset | Owners",
+           options: PerformanceOptions, folder: pathlib.Path) -> "DistributedBank":
+        """With the owners' actors, or with actors that get their shares of a data set."""
+        if isinstance(dataset, Owners):
+            return cls(config, mechanism, dataset.actors, config.teacher_batch_size, folder)
+        partitions = usable_indices(
+            partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
+        actors = Actors(options.num_actors, options)
+        shares = []
+        for span in share_spans(config.num_teachers, len(actors)):
+            records = own_records(dataset, partitions[span])
+            shares.append(tuple(map(actors.put, (records.images, records.labels, records.partitions))))
+        actors.start(lambda number: [("receive", shares[number])])
+        return cls(config, mechanism, actors, min(partitions.shape[1], config.teacher_batch_size), folder)
+
+    @property
+    def iterations(self) -> int:
+        """Optimizer steps that all teachers have taken; some may be ahead, and do not repeat them."""
+        return self._iterations
+
+    @iterations.setter
+    def iterations(self, value: int) -> None:
+        if min(self._completed) < value:
+            raise TeachersBehind
+        self._iterations = value
+
+    def blocks(self, index: int):
+        """Nothing: the state is not here."""
+        raise IndexError(index)
+
+    def flush(self) -> None:
+        """Makes the teachers' files durable."""
+        self._actors.ask(lambda number: ("flush", ()), self._check)
+
+    def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
+                vote_labels: tf.Tensor | None = None, step: int = 0,
+                progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
+        """See `TeacherBank.advance`; without losses, which stay with the teachers, and of owners without votes.
+
+        Raises:
+          TeachersBehind: an actor lost its teachers; everything is to be computed again, in which only it takes part.
+        """
+        votes = (None, None) if vote_images is None else (np.asarray(vote_images), np.asarray(vote_labels))
+        shared = self._actors.put(list(rounds))
+        answers = self._actors.ask(
+            lambda number: ("advance", (self._iterations, shared, *votes, step)), self._check, progress=progress)
+        self._iterations += len(rounds)
+        self._completed = [self._iterations] * len(self._actors)
+        sums = [answer.astype(np.float64) for answer in answers if answer is not None]
+        return (sum(sums) if sums else None), np.zeros([0, len(rounds)], np.float32)
+
+    def noisy_sum(self) -> np.ndarray | None:
+        """The sum of the owners' noisy votes, float64 [m, d]; None if an owner was lost, and others have answered."""
+        answers = self._actors.ask(lambda number: ("noisy_votes", ()), self._check, retry=False)
+        return None if answers is None else sum(answers)
+
+    def close(self) -> None:
+        """Ends the actors."""
+        self._actors.close()
+
+    def _check(self, completed: int | None) -> None:
+        """A replaced actor must have what all had before this round; None has died again, and will be replaced."""
+        if completed is not None and completed < self._iterations:
+            self._completed = [0] * len(self._actors)
+            raise TeachersBehind
+
+
+class Owners:
+    """Data sets that their owners keep: what is public about them, and the actors that hold them.
+
+    Args:
+      config: num_owners, dataset (in which `{owner}` stands for an owner's number), num_teachers, partition_seed.
+      options: see `Actors`.
+      data_dir: folder of TensorFlow Datasets on the owners' machines.
+
+    Raises:
+      DataError: owners' images or classes differ, or an owner's data cannot be loaded.
+      ActorError: see `Actors`.
+    """
+
+    def __init__(self, config: DataLensConfig, options: PerformanceOptions, data_dir: str | None = None):
+        self.name, self.usable = config.dataset, None
+        spans = share_spans(config.num_teachers, config.num_owners)
+        self.actors = Actors(config.num_owners, options)
+        facts = self.actors.start(lambda number: [
+            ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed))])
+        for number, own in enumerate(facts):
+            for key in ("image_shape", "num_classes"):
+                if own[key] != facts[0][key]:
+                    raise DataError(f"{self.name}: owner {number} has {key} {own[key]}, owner 0 has {facts[0][key]}.")
+            if own["records_per_teacher"] < config.teacher_batch_size:
+                raise DataError(
+                    f"{self.name}: owner {number} has {own['records_per_teacher']} records per teacher, fewer than "
+                    f"teacher_batch_size={config.teacher_batch_size}: lower that, or num_teachers.")
+        self.image_shape, self.num_classes = tuple(facts[0]["image_shape"]), facts[0]["num_classes"]
+        self.num_records = [own["num_records"] for own in facts]
+
+    def __len__(self) -> int:
+        """Records of all owners."""
+        return sum(self.num_records)

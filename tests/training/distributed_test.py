@@ -1,0 +1,309 @@
+"""Actors give what one process gives, whatever becomes of them; and owners never show votes without noise."""
+
+import os
+import pathlib
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.data.partition import partition_indices
+from datalens_tf.errors import ActorError, CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.mechanisms.noise import InsecureSeededNoise
+from datalens_tf.mechanisms.topagg import TopAgg
+from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.synthesizers.datalens import DataLens
+from datalens_tf.training.callbacks import Callback
+from datalens_tf.training.distributed import Owners, Records, Share, own_records, share_spans
+from datalens_tf.training.teachers import TeacherBank
+from datalens_tf.training.trainer import Trainer
+from tests.training import tiny
+from tests.training.teachers_test import from_images, make_rounds
+from tests.training.trainer_test import released_bytes
+
+CONFIG = tiny.CONFIG
+MECHANISM = TopAgg.from_config(CONFIG)
+RAY = PerformanceOptions(distribute="ray", num_actors=2)
+OWNED = CONFIG.replace(num_owners=2, dataset="npz:{owner}")
+
+
+@pytest.fixture(name="ray", scope="module")
+def fixture_ray():
+    """One local cluster for all tests: starting one takes seconds."""
+    import ray
+
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(name="reference", scope="module")
+def fixture_reference(tmp_path_factory):
+    """The generator of one process."""
+    return released_bytes(Trainer(CONFIG, tiny.dataset(), tmp_path_factory.mktemp("reference")).run())
+
+
+def make_share(folder, number, config=CONFIG, data=None, count=2):
+    data = data or tiny.dataset()
+    span = share_spans(config.num_teachers, count)[number]
+    records = own_records(data, partition_indices(len(data), config.num_teachers, config.partition_seed)[span])
+    share = Share(number)
+    share.receive(records.images, records.labels, records.partitions)
+    share.open(config, TopAgg.from_config(config), span.start, str(folder / str(number)))
+    return share
+
+
+def round_(share, step, iterations):
+    images = np.random.default_rng(step).uniform(size=(CONFIG.batch_size, 8, 8, 1)).astype(np.float32)
+    return share.advance(iterations, from_images(make_rounds(2, step)), images, np.array([0, 1, 2]), step)
+
+
+# Shares, without Ray.
+
+
+def test_every_teacher_has_one_actor():
+    for count in (1, 2, 3, 7):
+        spans = share_spans(7, count)
+        assert [t for span in spans for t in range(span.start, span.stop)] == list(range(7))
+        assert max(s.stop - s.start for s in spans) - min(s.stop - s.start for s in spans) <= 1
+
+
+def test_an_actor_gets_its_own_records_only():
+    data = tiny.dataset()
+    partitions = partition_indices(len(data), 4, 0)
+    for span in share_spans(4, 2):
+        records = own_records(data, partitions[span])
+        assert len(records.images) == partitions[span].size
+        np.testing.assert_array_equal(records.images[records.partitions], data.images[partitions[span]])
+        np.testing.assert_array_equal(records.labels[records.partitions], data.labels[partitions[span]])
+
+
+def test_shares_sum_to_the_votes_of_one_process(tmp_path):
+    data = tiny.dataset()
+    bank = TeacherBank(CONFIG, data.images, data.labels, partition_indices(len(data), 4, 0), MECHANISM)
+    shares = [make_share(tmp_path, number) for number in range(2)]
+    for step in range(3):
+        rounds = from_images(make_rounds(2, step))
+        images = np.random.default_rng(step).uniform(size=(CONFIG.batch_size, 8, 8, 1)).astype(np.float32)
+        expected, _ = bank.advance(rounds, tf.constant(images), tf.constant([0, 1, 2], tf.int64), step)
+        answers = [round_(share, step, 2 * step) for share in shares]
+        assert all(answer.dtype == np.int32 for answer in answers)
+        np.testing.assert_array_equal(sum(answers), expected)
+
+
+def test_a_replaced_record_changes_one_actors_answer_within_the_sensitivity(tmp_path):
+    data, other = tiny.dataset(), tiny.dataset()
+    other.images[7], other.labels[7] = 255 - other.images[7], (other.labels[7] + 1) % 3
+    answers = [[round_(make_share(tmp_path / name, number, data=d), 0, 0) for number in range(2)]
+               for name, d in (("data", data), ("other", other))]
+    moved = [np.linalg.norm(a.astype(float) - b) for a, b in zip(*answers)]
+    assert sorted(moved)[0] == 0 < sorted(moved)[1] <= MECHANISM.l2_sensitivity(CONFIG.batch_size)
+
+
+def test_an_actor_refuses_other_records_than_its_teachers_know(tmp_path):
+    share = make_share(tmp_path, 0)
+    share._lock.close()
+    other = tiny.dataset(seed=1)
+    with pytest.raises(CheckpointError, match="other records"):
+        make_share(tmp_path, 0, data=other)
+
+
+def test_an_owner_never_shows_votes_without_its_noise(tmp_path):
+    config = CONFIG.replace(num_owners=2, owner_tolerance=0, noise_stddev=30.0)
+    share, plain = make_share(tmp_path / "owner", 0, config), make_share(tmp_path / "plain", 0)
+    votes = round_(plain, 0, 0)
+    assert round_(share, 0, 0) is None
+    noisy = share.noisy_votes()
+    expected = InsecureSeededNoise(CONFIG.insecure_noise_seed + 1).draw(noisy.shape, 30.0 / 2**0.5, 0)
+    np.testing.assert_allclose(noisy - votes, expected)
+    with pytest.raises(InvalidArgumentError, match="once"):  # Two answers would average the noise away.
+        share.noisy_votes()
+
+
+def test_an_owner_counts_for_itself_and_stops_at_its_budget(tmp_path):
+    config = CONFIG.replace(num_owners=2, num_steps=None, epsilon=2.0)
+    share = make_share(tmp_path, 0, config)
+    with pytest.raises(Exception, match="budget"):
+        for step in range(1000):
+            round_(share, step, 0)
+            share.noisy_votes()
+    ledger = PrivacyLedger.open(tmp_path / "0" / "ledger.jsonl")
+    assert 0 < len(ledger.charges) == step and ledger.spent() <= 2.0
+
+
+@pytest.mark.parametrize("num_owners,tolerance", [(2, 0), (5, 0), (5, 2)])
+def test_noise_of_honest_owners_reaches_the_promised_level(num_owners, tolerance):
+    config = CONFIG.replace(num_teachers=10, num_owners=num_owners, owner_tolerance=tolerance)
+    honest = num_owners - tolerance
+    assert honest * config.noise_share == pytest.approx(1.0)
+    assert num_owners * config.noise_share >= 1.0
+
+
+# Actors.
+
+
+class Act(Callback):
+    """Does something when the teachers of a step are half done, or after it."""
+
+    def __init__(self, during=None, after=None):
+        self.during, self.after, self.trainer = during or {}, after or {}, None
+
+    def on_progress(self, what, fraction):
+        action = self.during.pop(what, None)
+        if action:
+            action()
+
+    def on_step(self, report):
+        action = self.after.pop(report.step, None)
+        if action:
+            action()
+
+
+def kill_one(number_of=0, how=signal.SIGKILL):
+    """Sends a signal to the process of the actor that was started first of those alive."""
+    from ray.util.state import list_actors
+
+    del list_actors
+    found = sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _is_actor(int(entry)))
+    os.kill(found[number_of], how)
+
+
+def _is_actor(pid):
+    try:
+        return b"ray::Share" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def train(run_dir, options=RAY, config=CONFIG, dataset=None, **actions):
+    trainer = Trainer(config, dataset or tiny.dataset(), run_dir, options=options, callbacks=[Act(**actions)])
+    return trainer, trainer.run()
+
+
+def test_actors_give_the_same_generator_as_one_process(ray, tmp_path, reference):
+    trainer, student = train(tmp_path)
+    assert released_bytes(student) == reference
+    assert trainer.num_burnt == 0 and not any(_is_actor(int(p)) for p in os.listdir("/proc") if p.isdigit())
+
+
+@pytest.mark.parametrize("when", ["warm-up", "step 3"])
+def test_a_killed_actor_is_replaced_from_its_own_checkpoint(ray, tmp_path, reference, when):
+    trainer, student = train(tmp_path, during={when: kill_one})
+    assert released_bytes(student) == reference
+    assert trainer.num_burnt == 0 and len(trainer.ledger.charges) == CONFIG.num_steps
+
+
+def test_a_stalled_actor_is_replaced(ray, tmp_path, reference):
+    options = PerformanceOptions(distribute="ray", num_actors=2, actor_timeout_minutes=0.25)
+    _, student = train(tmp_path, options, after={2: lambda: kill_one(how=signal.SIGSTOP)})
+    assert released_bytes(student) == reference
+
+
+def test_a_lost_machine_costs_time_and_no_charge(ray, tmp_path, reference):
+    def lose():
+        kill_one()
+        for path in sorted((tmp_path / "private" / "actors").glob("*/teachers.bin")):
+            path.unlink()
+
+    trainer, student = train(tmp_path, after={3: lose})
+    assert released_bytes(student) == reference and len(trainer.ledger.charges) == CONFIG.num_steps
+
+
+def test_a_driver_that_dies_is_continued(ray, tmp_path, reference):
+    class Death(Exception):
+        pass
+
+    def die():
+        raise Death
+
+    with pytest.raises(Death):
+        train(tmp_path, during={"step 3": die})
+    trainer, student = train(tmp_path)
+    assert released_bytes(student) == reference
+    assert trainer.num_burnt == 0
+
+
+def test_errors_of_an_actor_are_the_users_own(ray, tmp_path):
+    with pytest.raises(DataError, match="there is no file"):
+        Owners(OWNED.replace(dataset=f"npz:{tmp_path}/{{owner}}.npz"), RAY)
+
+
+# Owners.
+
+
+@pytest.fixture(name="owned")
+def fixture_owned(tmp_path):
+    """Two owners' files, of different size."""
+    for number, count in enumerate((14, 9)):
+        data = tiny.dataset(count, seed=number)
+        np.savez(tmp_path / f"{number}.npz", x=data.images, y=data.labels)
+    return OWNED.replace(dataset=f"npz:{tmp_path}/{{owner}}.npz")
+
+
+def train_owned(run_dir, config, **actions):
+    owners = Owners(config, RAY)
+    return owners, *train(run_dir, RAY, config, owners, **actions)
+
+
+def test_owners_train_together_and_the_sum_has_all_the_noise(ray, tmp_path, owned):
+    owners, trainer, _ = train_owned(tmp_path / "run", owned)
+    assert owners.num_records == [14, 9] and len(owners) == 23
+    assert len(trainer.ledger.charges) == CONFIG.num_steps and trainer.num_burnt == 0
+    for number in range(2):
+        own = PrivacyLedger.open(tmp_path / "run" / "private" / "actors" / str(number) / "ledger.jsonl")
+        assert len(own.charges) == CONFIG.num_steps
+    # With predictable noise, what is left is votes: the shares' noises add up.
+    noisy = trainer.releases.load(1)
+    noise = sum(InsecureSeededNoise(CONFIG.insecure_noise_seed + 1 + number).draw(
+        noisy.shape, CONFIG.noise_stddev / 2**0.5, 0) for number in range(2))
+    votes = noisy - noise
+    np.testing.assert_allclose(votes, np.rint(votes), atol=1e-9)
+    assert 0 < np.abs(votes).max() <= CONFIG.num_teachers
+
+
+def test_an_owner_lost_between_vote_and_release_burns_the_charge(ray, tmp_path, owned, monkeypatch):
+    spend, killed = PrivacyLedger.spend, []
+
+    def dying(self, event, step):
+        charge = spend(self, event, step=step)
+        if step == 2 and not killed:
+            killed.append(kill_one())
+        return charge
+
+    monkeypatch.setattr(PrivacyLedger, "spend", dying)
+    _, trainer, _ = train_owned(tmp_path / "run", owned)
+    assert [charge.step for charge in trainer.ledger.charges] == [1, 2, 2, 3, 4, 5]
+    assert trainer.num_burnt == 1
+
+
+def test_the_statement_says_what_the_driver_sees(ray, tmp_path, owned):
+    config = owned.replace(insecure_noise_seed=None, num_steps=1, owner_tolerance=1)
+    synthesizer = DataLens(config, run_dir=tmp_path / "run", options=RAY)
+    statement = synthesizer.fit_dataset(Owners(config, RAY)).privacy_statement()
+    assert statement["private"] and statement["owner_noise_stddev"] == CONFIG.noise_stddev
+    assert statement["epsilon_towards_driver"] == pytest.approx(statement["epsilon"])
+    equal = config.replace(owner_tolerance=0)
+    other = DataLens(equal, run_dir=tmp_path / "other", options=RAY).fit_dataset(Owners(equal, RAY)).privacy_statement()
+    assert other["epsilon_towards_driver"] > other["epsilon"] == pytest.approx(statement["epsilon"])
+    text = (tmp_path / "other" / "privacy.txt").read_text()
+    assert "2 data owners keep their records" in " ".join(text.split())
+
+
+def test_owners_must_agree(ray, tmp_path, owned):
+    np.savez(tmp_path / "1.npz", x=np.zeros((9, 12, 12, 1), np.uint8), y=np.arange(9) % 3)
+    with pytest.raises(DataError, match="owner 1 has image_shape"):
+        Owners(owned, RAY)
+    np.savez(tmp_path / "1.npz", x=np.zeros((4, 8, 8, 1), np.uint8), y=np.arange(4) % 3)
+    with pytest.raises(DataError, match="owner 1 has 2 records per teacher.*lower"):
+        Owners(owned, RAY)
+
+
+def test_a_missing_cluster_is_one_clear_line(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **kwargs: (_ for _ in ()).throw(ConnectionError("no such host\nmore")))
+    with pytest.raises(ActorError, match="Cannot reach the Ray cluster 'ray://nowhere:1': no such host$"):
+        Owners(OWNED, PerformanceOptions(distribute="ray://nowhere:1"))
