@@ -20,8 +20,8 @@ class EnsembleDiscriminator(tf.keras.Model):
       num_classes: Y.
       filters: filters of the second convolution, without the Y of the label; the first has C + Y.
       units: width of the dense layer.
-      precision: `float32`, or `mixed_bfloat16` for matrix products in bfloat16 (variables, normalisation and the last
-        layer stay in float32).
+      precision: `float32`, or `mixed_bfloat16` for the variables of large matrix products, and these, in bfloat16
+        (normalisation and the last layer stay in float32). Whoever trains them keeps the weights in float32.
     """
 
     def __init__(self, num_teachers: int, image_shape: tuple[int, int, int], num_classes: int, *, filters: int = 32,
@@ -29,6 +29,7 @@ class EnsembleDiscriminator(tf.keras.Model):
         super().__init__(**kwargs)
         self.num_teachers = num_teachers
         height, width, channels = image_shape
+        precision = precision.removeprefix("mixed_")
         self.conv_1 = EnsembleConv2D(num_teachers, channels + num_classes, dtype=precision, name="conv_1")
         self.conv_2 = EnsembleConv2D(
             num_teachers, filters + num_classes, use_bias=False, dtype=precision, name="conv_2")

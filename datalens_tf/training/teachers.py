@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import dataclasses
-import functools
 import os
 import pathlib
 import threading
@@ -55,7 +54,7 @@ class _Chunk:
         self._config, self._mechanism = config, mechanism
         self._model = build_teachers(config, size)
         # Compiled: every array is read and written once, and memory is what bounds this.
-        self._adam = tf.function(functools.partial(adam, config), jit_compile=True)
+        self._update = tf.function(self._updated, jit_compile=True)
         self.advance = tf.function(self._advance)
 
     def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds):
@@ -63,33 +62,43 @@ class _Chunk:
         patches, losses = [conv_patches(images) for images in real_images], []
         count = len(state) // 3
         state = [*state[:count], *(tf.bitcast(moment, tf.bfloat16) for moment in state[count:])]
+        weights = self._rounded(state)
         for i, (fakes, noise) in enumerate(rounds):
             loss, gradients = self._gradients(
-                state, patches[i % len(patches)], real_labels[i % len(patches)], fakes, noise)
-            state = self._adam(state, gradients, iterations + (i + 1))
+                weights, patches[i % len(patches)], real_labels[i % len(patches)], fakes, noise)
+            state, weights = self._update(state, gradients, iterations + (i + 1))
             losses.append(loss)
         vote_sum = ()
         if vote_images is not None:
-            self._load(state)
+            self._load(weights)
             gradients = self._model.image_gradients(vote_images, tf.one_hot(vote_labels, self._config.num_classes))
             flat = tf.reshape(gradients, [self._model.num_teachers, tf.shape(vote_images)[0], -1])
             vote_sum = tf.reduce_sum(self._mechanism.compress(flat, seeds), 0)
         state = [*state[:count], *(tf.bitcast(moment, tf.uint16) for moment in state[count:])]
         return state, vote_sum, tf.stack(losses, 1) if rounds else tf.zeros([self._model.num_teachers, 0])
 
-    def _load(self, state):
+    def _updated(self, state, gradients, step):
+        """Adam's new state, and the weights to compute with."""
+        state = adam(self._config, state, gradients, step)
+        return state, self._rounded(state)
+
+    def _rounded(self, state):
+        """The weights in the model's precision, in which gradients arrive as well."""
+        return [tf.cast(weight, variable.dtype) for weight, variable in zip(state, self._model.trainable_variables)]
+
+    def _load(self, weights):
         """Makes the model compute with these weights."""
-        for variable, value in zip(self._model.trainable_variables, state):
+        for variable, value in zip(self._model.trainable_variables, weights):
             variable.assign(value)
 
-    def _gradients(self, state, real_patches, labels, fakes, noise):
+    def _gradients(self, weights, real_patches, labels, fakes, noise):
         """Losses [T] on real patches [T, B, P, 25C] with labels [T, B] and on fakes, and gradients of the weights."""
         one_hot = tf.one_hot(labels, self._config.num_classes)
         positions = tf.broadcast_to(tf.range(labels.shape[1], dtype=labels.dtype), labels.shape)
         patches = tf.concat([real_patches, tf.gather_nd(fakes, tf.stack([positions, labels], -1))], 1)
         if noise is not None:
             patches += noise
-        self._load(state)
+        self._load(weights)
         weights = self._model.trainable_variables
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
@@ -107,7 +116,7 @@ def adam(config: DataLensConfig, state: Sequence[tf.Tensor], gradients: Sequence
     Args:
       config: learning_rate, beta_1, beta_2.
       state: weights, then first moments, then second moments.
-      gradients: one per weight.
+      gradients: one per weight, float32 or bfloat16.
       step: 1 for the first.
 
     Returns:
@@ -117,6 +126,7 @@ def adam(config: DataLensConfig, state: Sequence[tf.Tensor], gradients: Sequence
     rate = config.learning_rate * tf.sqrt(1 - config.beta_2**step) / (1 - config.beta_1**step)
     new = []
     for weight, m, v, gradient in zip(state[:count], state[count:2 * count], state[2 * count:], gradients):
+        gradient = tf.cast(gradient, tf.float32)
         m = config.beta_1 * tf.cast(m, tf.float32) + (1 - config.beta_1) * gradient
         v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)
         new.append((weight - rate * m / (tf.sqrt(v) + _ADAM_EPSILON), tf.cast(m, tf.bfloat16),
@@ -177,7 +187,8 @@ class TeacherBank:
     def _initial_teacher(self) -> list[np.ndarray]:
         """One public draw that every teacher starts from: it holds no records, and makes votes comparable."""
         tf.keras.utils.set_random_seed(int(rng.tensorflow_seed(self._config.seed, "teachers")[0]))
-        return [w.numpy()[0] for w in build_teachers(self._config, 1).trainable_variables]
+        full = self._config.replace(precision="float32")
+        return [w.numpy()[0] for w in build_teachers(full, 1).trainable_variables]
 
     @property
     def iterations(self) -> int:

@@ -1,5 +1,8 @@
 """The bank computes what separate Keras models compute, and no teacher ever feels another one's records."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -253,3 +256,43 @@ def test_divergence_is_one_clear_error():
     bank.replace(0, lambda size: np.full(size // 4, np.nan, np.float32).tobytes())
     with pytest.raises(TrainingDivergedError, match="finite teacher losses"):
         advance(bank)
+
+
+_PLACEMENT = """
+import numpy as np
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from tests.training import tiny
+from tests.training.teachers_test import CONFIG, from_images, make_bank, make_rounds
+
+used, sums = [], []
+for device in ("CPU:0", "CPU:1"):
+    bank = make_bank(tiny.dataset(20))
+    with tf.device(device):
+        chunk = bank._borrow(CONFIG.num_teachers)
+        call = chunk.advance
+
+        def spy(*args):
+            outputs = call(*args)
+            used.append({tensor.device[-5:] for tensor in tf.nest.flatten(outputs)})
+            return outputs
+
+        chunk.advance = spy
+        bank._idle[CONFIG.num_teachers].append(chunk)
+        rounds = [shared.patches() for shared in from_images(make_rounds(2))]
+        votes, losses = bank._visit(0, bank._batch_positions(2), rounds, tf.ones([3, 8, 8, 1]) / 2,
+                                    tf.constant([0, 1, 2], tf.int64), 1)
+    sums.append((votes, losses, [array.tobytes() for array in bank._storage.read(0)]))
+assert used == [{"CPU:0"}, {"CPU:1"}], used
+np.testing.assert_array_equal(sums[0][0], sums[1][0])
+np.testing.assert_array_equal(sums[0][1], sums[1][1])
+assert sums[0][2] == sums[1][2]
+"""
+
+
+def test_nothing_is_pinned_to_a_device():
+    """A whole visit runs where it is told to, here on a second virtual device, and the state comes back."""
+    subprocess.run([sys.executable, "-c", _PLACEMENT], check=True)

@@ -1,0 +1,68 @@
+"""What a round of distributed teachers costs beyond the teachers' own computing: one table from one run.
+
+    python run_scripts/benchmarks/distributed_rounds.py [--repeats 5]
+
+Actors here answer with sums of the right size at once, so that what is measured is serialisation, Ray and the driver's
+sum. Bytes are counted from the arrays that are sent. Times are medians.
+"""
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import ray
+
+from datalens_tf.training.teachers import TeacherRound
+
+# Name, side, channels, classes Y, teacher batch B, images m.
+SHAPES = [("MNIST", 28, 1, 10, 15, 15), ("CIFAR-10", 32, 3, 10, 12, 15), ("CelebA-Gender", 64, 3, 2, 27, 27),
+          ("MNIST, m = 60", 28, 1, 10, 15, 60)]
+ACTORS = (1, 2, 4, 8, 16)
+
+
+@ray.remote(num_cpus=0)
+class Echo:
+    """An actor whose teachers take no time."""
+
+    def __init__(self, dimension: int):
+        self._dimension = dimension
+
+    def advance(self, rounds, images, labels):
+        return np.ones([len(images), self._dimension], np.int32)
+
+
+def measure(side, channels, classes, batch, images, actors, repeats):
+    """Seconds of a round, bytes to an actor's machine, bytes from an actor."""
+    shape = (side, side, channels)
+    handles = [Echo.remote(side * side * channels) for _ in range(actors)]
+    shared = TeacherRound(np.zeros((batch, classes, *shape), np.float32), np.zeros((2 * batch, *shape), np.float32))
+    votes, labels = np.zeros((images, *shape), np.float32), np.zeros(images, np.int64)
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        message = ray.put([shared])
+        total = sum(answer.astype(np.float64) for answer in ray.get(
+            [handle.advance.remote(message, votes, labels) for handle in handles]))
+        seconds.append(time.perf_counter() - start)
+    assert total.flat[0] == actors
+    for handle in handles:
+        ray.kill(handle)
+    sent = shared.fakes.nbytes + shared.noise.nbytes + votes.nbytes + labels.nbytes
+    return statistics.median(seconds[1:]), sent, 4 * images * side * side * channels
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    ray.init(address="local", num_cpus=max(ACTORS), include_dashboard=False, log_to_driver=False)
+    print("| data | actors | to an actor, MB | from an actor, MB | a round, ms |\n|---|---|---|---|---|")
+    for name, *shape in SHAPES:
+        for actors in ACTORS:
+            seconds, sent, received = measure(*shape, actors, repeats)
+            print(f"| {name} | {actors} | {sent / 1e6:.2f} | {received / 1e6:.3f} | {1e3 * seconds:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

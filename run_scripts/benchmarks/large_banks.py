@@ -1,0 +1,119 @@
+"""Time and memory of many or large teachers, in memory or in a file: one table from one run, on generated images.
+
+    python run_scripts/benchmarks/large_banks.py --preset mnist --teachers 2000 10000 --bank_memory_gb 2 --folder DIR
+    python run_scripts/benchmarks/large_banks.py --preset celeba_gender --teachers 300
+
+Each row is a process of its own: one teacher step that writes every teacher for the first time, then generator steps
+(teacher step, votes, state read and written). Peak memory is the kernel's VmHWM, disk traffic that of /proc/PID/io.
+"""
+
+import argparse
+import multiprocessing
+import os
+import pathlib
+import shutil
+import statistics
+import tempfile
+import time
+
+import numpy as np
+
+SHAPES = {"mnist": ((28, 28, 1), 10), "fashion_mnist": ((28, 28, 1), 10), "cifar10": ((32, 32, 3), 10),
+          "celeba_gender": ((64, 64, 3), 2), "celeba_hair": ((64, 64, 3), 3), "places365": ((64, 64, 3), 3)}
+
+
+def measure(preset: str, teachers: int, limit: float | None, steps: int, threads: int, folder: str) -> dict:
+    """One bank; called in a fresh process."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import tensorflow as tf
+
+    from datalens_tf.config import PRESETS, PerformanceOptions
+    from datalens_tf.mechanisms.topagg import TopAgg
+    from datalens_tf.training.teachers import TeacherBank, TeacherRound
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    shape, classes = SHAPES[preset]
+    config = PRESETS[preset, 1.0].replace(image_shape=shape, num_classes=classes, num_teachers=teachers)
+    rng, batch = np.random.default_rng(0), config.teacher_batch_size
+    count = min(teachers * batch, 20_000)  # Records may repeat: what is measured does not depend on them.
+    images, labels = rng.integers(0, 256, (count, *shape), dtype=np.uint8), rng.integers(0, classes, count)
+    partitions = np.resize(np.arange(count), [teachers, batch])
+    path = pathlib.Path(folder) / "teachers.bin"
+    bank = TeacherBank(config, images, labels, partitions, TopAgg.from_config(config),
+                       PerformanceOptions(num_threads=threads, bank_memory_gb=limit), path)
+    shared = TeacherRound(rng.random((batch, classes, *shape), np.float32),
+                          rng.standard_normal((2 * batch, *shape), np.float32))
+    vote_images = tf.random.uniform([config.batch_size, *shape])
+    vote_labels = tf.range(config.batch_size, dtype=tf.int64) % classes
+
+    def timed(call):
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+
+    first = timed(lambda: bank.advance([shared]))
+    seconds = [timed(lambda step=step: bank.advance([shared], vote_images, vote_labels, step))
+               for step in range(1, 1 + steps)]
+    flushed = timed(bank.flush)
+    traffic = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
+    status = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
+    return {"state": sum(a.nbytes for a in bank._storage.initial) * teachers, "persistent": bank.persistent,
+            "first": first, "step": statistics.median(seconds), "flush": flushed,
+            "peak": 1024 * int(status["VmHWM"].split()[0]), "read": int(traffic["read_bytes"]),
+            "written": int(traffic["write_bytes"])}
+
+
+def disk_gb_per_second(folder: str) -> tuple[float, float]:
+    """Sequential writing with fsync, and reading what no cache holds, of 4 GB."""
+    block, count, path = os.urandom(2**26), 60, pathlib.Path(folder) / "disk"
+    start = time.perf_counter()
+    with open(path, "wb") as file:
+        for _ in range(count):
+            file.write(block)
+        os.fsync(file.fileno())
+        written = time.perf_counter() - start
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    start = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        while file.read(2**26):
+            pass
+    read = time.perf_counter() - start
+    path.unlink()
+    return count * len(block) / written / 1e9, count * len(block) / read / 1e9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=sorted(SHAPES), default="mnist")
+    parser.add_argument("--teachers", type=int, nargs="+", required=True)
+    parser.add_argument("--bank_memory_gb", type=float, default=None)
+    parser.add_argument("--steps", type=int, default=1, help="generator steps; the median is printed")
+    parser.add_argument("--num_threads", type=int, default=os.cpu_count())
+    parser.add_argument("--folder", default=None, help="where the file goes; by default a temporary folder")
+    args = parser.parse_args()
+    print("| preset | N | state, GiB | where | first step, s | generator step, s | ms per teacher | read, GB | "
+          "written, GB | flush, s | peak memory, GiB |\n|---|---|---|---|---|---|---|---|---|---|---|")
+    in_file = False
+    for teachers in args.teachers:
+        folder = tempfile.mkdtemp(dir=args.folder)
+        try:
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                found = pool.apply(measure, (
+                    args.preset, teachers, args.bank_memory_gb, args.steps, args.num_threads, folder))
+        finally:
+            shutil.rmtree(folder)
+        in_file |= found["persistent"]
+        print(f"| {args.preset} | {teachers} | {found['state'] / 2**30:.1f} | "
+              f"{'file' if found['persistent'] else 'memory'} | {found['first']:.1f} | {found['step']:.1f} | "
+              f"{1e3 * found['step'] / teachers:.2f} | {found['read'] / 1e9:.1f} | {found['written'] / 1e9:.1f} | "
+              f"{found['flush']:.1f} | {found['peak'] / 2**30:.2f} |", flush=True)
+    if in_file:
+        folder = tempfile.mkdtemp(dir=args.folder)
+        write, read = disk_gb_per_second(folder)
+        shutil.rmtree(folder)
+        print(f"\nDisk: {write:.2f} GB/s written with fsync, {read:.2f} GB/s read, of 4 GB, one stream.")
+
+
+if __name__ == "__main__":
+    main()
