@@ -70,7 +70,7 @@ class Share:
             tf.config.threading.set_inter_op_parallelism_threads(threads)
         except RuntimeError:  # TensorFlow has started already, in a process that used it before.
             pass
-        self._votes = None
+        self._votes = self._lock = None
 
     def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int) -> dict[str, Any]:
         """An owner loads its own records; says what is public about them."""
@@ -91,7 +91,8 @@ class Share:
         """
         path, records = pathlib.Path(folder), self._records
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _locked(path / "lock")
+        if self._lock is None:
+            self._lock = _locked(path / "lock")
         identity = json.dumps({"checksum": fingerprint(records.images, records.labels)})
         if (path / "data.json").exists() and (path / "data.json").read_text() != identity:
             raise CheckpointError(f"{path} was trained on other records than the ones given.")
@@ -163,11 +164,15 @@ def _locked(path: pathlib.Path):
 
 def _own_ledger(path: pathlib.Path, config: DataLensConfig, mechanism: Mechanism) -> PrivacyLedger:
     """An owner counts for itself, whatever the driver says."""
-    if path.exists():
-        return PrivacyLedger.open(path)
-    return PrivacyLedger.create(
-        path, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
-        config_digest=config_digest(config.to_json()), step_event=mechanism.dp_event(config.batch_size))
+    digest = config_digest(config.to_json())
+    if not path.exists():
+        return PrivacyLedger.create(
+            path, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant, config_digest=digest,
+            step_event=mechanism.dp_event(config.batch_size))
+    ledger = PrivacyLedger.open(path)
+    if ledger.config_digest != digest:
+        raise CheckpointError(f"{path} is of a run with another configuration: choose another run folder.")
+    return ledger
 
 
 class Actors:

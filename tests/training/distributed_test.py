@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from datalens_tf import cli
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import ActorError, CheckpointError, DataError, InvalidArgumentError
@@ -103,8 +104,7 @@ def test_a_replaced_record_changes_one_actors_answer_within_the_sensitivity(tmp_
 
 
 def test_an_actor_refuses_other_records_than_its_teachers_know(tmp_path):
-    share = make_share(tmp_path, 0)
-    share._lock.close()
+    make_share(tmp_path, 0)._lock.close()
     other = tiny.dataset(seed=1)
     with pytest.raises(CheckpointError, match="other records"):
         make_share(tmp_path, 0, data=other)
@@ -120,6 +120,13 @@ def test_an_owner_never_shows_votes_without_its_noise(tmp_path):
     np.testing.assert_allclose(noisy - votes, expected)
     with pytest.raises(InvalidArgumentError, match="once"):  # Two answers would average the noise away.
         share.noisy_votes()
+
+
+def test_an_owner_refuses_a_driver_with_another_configuration(tmp_path):
+    config = CONFIG.replace(num_owners=2)
+    make_share(tmp_path, 0, config)._lock.close()
+    with pytest.raises(CheckpointError, match="another configuration"):
+        make_share(tmp_path, 0, config.replace(epsilon=20.0))
 
 
 def test_an_owner_counts_for_itself_and_stops_at_its_budget(tmp_path):
@@ -163,9 +170,6 @@ class Act(Callback):
 
 def kill_one(number_of=0, how=signal.SIGKILL):
     """Sends a signal to the process of the actor that was started first of those alive."""
-    from ray.util.state import list_actors
-
-    del list_actors
     found = sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _is_actor(int(entry)))
     os.kill(found[number_of], how)
 
@@ -307,3 +311,18 @@ def test_a_missing_cluster_is_one_clear_line(monkeypatch):
     monkeypatch.setattr(ray, "init", lambda **kwargs: (_ for _ in ()).throw(ConnectionError("no such host\nmore")))
     with pytest.raises(ActorError, match="Cannot reach the Ray cluster 'ray://nowhere:1': no such host$"):
         Owners(OWNED, PerformanceOptions(distribute="ray://nowhere:1"))
+
+
+# The command line.
+
+
+def test_the_command_line_trains_with_owners(ray, tmp_path, owned, capsys):
+    flags = ["--dataset", owned.dataset, "--num_owners=2", "--num_teachers=4", "--num_steps=2", "--top_k=5",
+             "--batch_size=3", "--teacher_batch_size=3", "--noise_stddev=20", "--epsilon=100", "--generator_filters=4",
+             "--generator_units=8", "--discriminator_filters=4", "--discriminator_units=8", "--latent_dim=4",
+             "--warmup_teacher_steps=1", "--teacher_steps=1"]
+    assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags]) == 2
+    assert "Expected --distribute with num_owners=2" in capsys.readouterr().err
+    assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags, "--distribute=ray"]) == 0
+    assert "2 steps" in capsys.readouterr().out
+    assert (tmp_path / "run" / "samples.png").is_file() and (tmp_path / "run" / "privacy.json").is_file()
