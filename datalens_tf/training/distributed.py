@@ -405,6 +405,18 @@ class DistributedBank:
             raise TeachersBehind
 
 
+def check_owners(config: DataLensConfig, facts: Sequence[dict[str, Any]]) -> None:
+    """Raises DataError where what `Share.load` says of the owners does not go together."""
+    for number, own in enumerate(facts):
+        for key in ("image_shape", "num_classes"):
+            if own[key] != facts[0][key]:
+                raise DataError(f"{config.dataset}: owner {number} has {key} {own[key]}, owner 0 has {facts[0][key]}.")
+        if own["records_per_teacher"] < config.teacher_batch_size:
+            raise DataError(
+                f"{config.dataset}: owner {number} has {own['records_per_teacher']} records per teacher, fewer than "
+                f"teacher_batch_size={config.teacher_batch_size}: lower that, or num_teachers.")
+
+
 class Owners:
     """Data sets that their owners keep: what is public about them, and the actors that hold them.
 
@@ -424,14 +436,7 @@ class Owners:
         self.actors = Actors(config.num_owners, options)
         facts = self.actors.start(lambda number: [
             ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed))])
-        for number, own in enumerate(facts):
-            for key in ("image_shape", "num_classes"):
-                if own[key] != facts[0][key]:
-                    raise DataError(f"{self.name}: owner {number} has {key} {own[key]}, owner 0 has {facts[0][key]}.")
-            if own["records_per_teacher"] < config.teacher_batch_size:
-                raise DataError(
-                    f"{self.name}: owner {number} has {own['records_per_teacher']} records per teacher, fewer than "
-                    f"teacher_batch_size={config.teacher_batch_size}: lower that, or num_teachers.")
+        check_owners(config, facts)
         self.image_shape, self.num_classes = tuple(facts[0]["image_shape"]), facts[0]["num_classes"]
         self.num_records = [own["num_records"] for own in facts]
 

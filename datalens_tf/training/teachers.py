@@ -109,6 +109,10 @@ class _Chunk:
         return losses, tape.gradient(total, weights)
 
 
+_IDLE: dict[tuple, list[_Chunk]] = collections.defaultdict(list)
+_BUILDING = threading.Lock()
+
+
 def adam(config: DataLensConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
          ) -> list[tf.Tensor]:
     """One Adam step (Kingma and Ba, 2015, in the form before their section 2.1), elementwise.
@@ -166,8 +170,6 @@ class TeacherBank:
                  path: pathlib.Path | None = None, first_teacher: int = 0):
         self._config, self._mechanism, self._first_teacher = config, mechanism, first_teacher
         self._images, self._labels, self._partitions = images, labels, partitions
-        self._idle: dict[int, list[_Chunk]] = collections.defaultdict(list)
-        self._building = threading.Lock()
         self._workers = options.num_threads or 1
         self._iterations = 0
         self.num_teachers = len(partitions)
@@ -301,16 +303,20 @@ class TeacherBank:
             rounds[done:], vote_images, vote_labels, seeds)
         if rounds[done:] and np.isfinite(losses).all():  # A diverged state in a file would pass for a good one.
             self._storage.write(number, [_host(tensor) for tensor in new], self._iterations + len(rounds))
-        self._idle[span.stop - span.start].append(chunk)
+        self._idle(span.stop - span.start).append(chunk)
         return None if vote_images is None else votes.numpy().astype(np.float64), losses.numpy()
 
     def _borrow(self, size: int) -> _Chunk:
         """Work space for this many teachers that no other thread uses."""
         try:
-            return self._idle[size].pop()
+            return self._idle(size).pop()
         except IndexError:
-            with self._building:
+            with _BUILDING:
                 return _Chunk(size, self._config, self._mechanism)
+
+    def _idle(self, size: int) -> list[_Chunk]:
+        """Work space for this many teachers that is not in use: of any bank, for compiling takes seconds."""
+        return _IDLE[size, self._config, self._mechanism]
 
 
 def _memory_limit(options: PerformanceOptions) -> float:

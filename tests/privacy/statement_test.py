@@ -66,6 +66,22 @@ def test_epsilon_follows_the_accountant_of_the_budget():
     assert make(config=CONFIG.replace(accountant="rdp"))["epsilon"] == accounting.epsilon(EVENT, 149, 1e-5, "rdp")
 
 
+@pytest.mark.parametrize("tolerance", [0, 2, 3])
+def test_owners_are_told_what_the_driver_sees_of_them(tolerance):
+    config = CONFIG.replace(num_owners=4, owner_tolerance=tolerance)
+    statement = make(config=config)
+    share = CONFIG.noise_stddev / math.sqrt(4 - tolerance)
+    alone = TopAgg.from_config(CONFIG.replace(noise_stddev=share)).dp_event(CONFIG.batch_size)
+    seen = accounting.epsilon(alone, 149, CONFIG.delta, CONFIG.accountant)
+    assert statement["owner_noise_stddev"] == pytest.approx(share, rel=1e-12)
+    assert statement["epsilon_towards_driver"] == pytest.approx(seen, rel=1e-9)
+    assert statement["epsilon"] == make()["epsilon"] <= statement["epsilon_towards_driver"]
+    text = " ".join(render_text(statement).split())
+    assert "4 data owners keep their records" in text
+    assert "Towards the driver the guarantee is weaker: epsilon = " in text
+    assert "data owners" not in render_text(make()) and "epsilon_towards_driver" not in make()
+
+
 def test_without_charges_nothing_was_spent():
     assert make(num_charges=0, num_burnt=0)["epsilon"] == 0.0
 

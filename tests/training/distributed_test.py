@@ -1,5 +1,6 @@
 """Actors give what one process gives, whatever becomes of them; and owners never show votes without noise."""
 
+import json
 import os
 import pathlib
 import signal
@@ -15,9 +16,8 @@ from datalens_tf.errors import ActorError, CheckpointError, DataError, InvalidAr
 from datalens_tf.mechanisms.noise import InsecureSeededNoise
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy.ledger import PrivacyLedger
-from datalens_tf.synthesizers.datalens import DataLens
 from datalens_tf.training.callbacks import Callback
-from datalens_tf.training.distributed import Owners, Records, Share, own_records, share_spans
+from datalens_tf.training.distributed import Owners, Share, check_owners, own_records, share_spans
 from datalens_tf.training.teachers import TeacherBank
 from datalens_tf.training.trainer import Trainer
 from tests.training import tiny
@@ -192,17 +192,12 @@ def test_actors_give_the_same_generator_as_one_process(ray, tmp_path, reference)
     assert trainer.num_burnt == 0 and not any(_is_actor(int(p)) for p in os.listdir("/proc") if p.isdigit())
 
 
-@pytest.mark.parametrize("when", ["warm-up", "step 3"])
-def test_a_killed_actor_is_replaced_from_its_own_checkpoint(ray, tmp_path, reference, when):
-    trainer, student = train(tmp_path, during={when: kill_one})
+def test_killed_and_stalled_actors_are_replaced_from_their_own_checkpoints(ray, tmp_path, reference):
+    options = PerformanceOptions(distribute="ray", num_actors=2, actor_timeout_minutes=0.2)
+    trainer, student = train(tmp_path, options, during={"warm-up": kill_one, "step 3": kill_one},
+                             after={3: lambda: kill_one(how=signal.SIGSTOP)})
     assert released_bytes(student) == reference
     assert trainer.num_burnt == 0 and len(trainer.ledger.charges) == CONFIG.num_steps
-
-
-def test_a_stalled_actor_is_replaced(ray, tmp_path, reference):
-    options = PerformanceOptions(distribute="ray", num_actors=2, actor_timeout_minutes=0.25)
-    _, student = train(tmp_path, options, after={2: lambda: kill_one(how=signal.SIGSTOP)})
-    assert released_bytes(student) == reference
 
 
 def test_a_lost_machine_costs_time_and_no_charge(ray, tmp_path, reference):
@@ -282,26 +277,13 @@ def test_an_owner_lost_between_vote_and_release_burns_the_charge(ray, tmp_path, 
     assert trainer.num_burnt == 1
 
 
-def test_the_statement_says_what_the_driver_sees(ray, tmp_path, owned):
-    config = owned.replace(insecure_noise_seed=None, num_steps=1, owner_tolerance=1)
-    synthesizer = DataLens(config, run_dir=tmp_path / "run", options=RAY)
-    statement = synthesizer.fit_dataset(Owners(config, RAY)).privacy_statement()
-    assert statement["private"] and statement["owner_noise_stddev"] == CONFIG.noise_stddev
-    assert statement["epsilon_towards_driver"] == pytest.approx(statement["epsilon"])
-    equal = config.replace(owner_tolerance=0)
-    other = DataLens(equal, run_dir=tmp_path / "other", options=RAY).fit_dataset(Owners(equal, RAY)).privacy_statement()
-    assert other["epsilon_towards_driver"] > other["epsilon"] == pytest.approx(statement["epsilon"])
-    text = (tmp_path / "other" / "privacy.txt").read_text()
-    assert "2 data owners keep their records" in " ".join(text.split())
-
-
-def test_owners_must_agree(ray, tmp_path, owned):
-    np.savez(tmp_path / "1.npz", x=np.zeros((9, 12, 12, 1), np.uint8), y=np.arange(9) % 3)
-    with pytest.raises(DataError, match="owner 1 has image_shape"):
-        Owners(owned, RAY)
-    np.savez(tmp_path / "1.npz", x=np.zeros((4, 8, 8, 1), np.uint8), y=np.arange(4) % 3)
+def test_owners_must_agree():
+    config, facts = CONFIG.replace(num_owners=2), dict(image_shape=(8, 8, 1), num_classes=3, records_per_teacher=3)
+    check_owners(config, [facts, facts])
+    with pytest.raises(DataError, match="owner 1 has num_classes 4, owner 0 has 3"):
+        check_owners(config, [facts, facts | {"num_classes": 4}])
     with pytest.raises(DataError, match="owner 1 has 2 records per teacher.*lower"):
-        Owners(owned, RAY)
+        check_owners(config, [facts, facts | {"records_per_teacher": 2}])
 
 
 def test_a_missing_cluster_is_one_clear_line(monkeypatch):
@@ -325,4 +307,7 @@ def test_the_command_line_trains_with_owners(ray, tmp_path, owned, capsys):
     assert "Expected --distribute with num_owners=2" in capsys.readouterr().err
     assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags, "--distribute=ray"]) == 0
     assert "2 steps" in capsys.readouterr().out
-    assert (tmp_path / "run" / "samples.png").is_file() and (tmp_path / "run" / "privacy.json").is_file()
+    assert (tmp_path / "run" / "samples.png").is_file()
+    statement = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert statement["private"] and statement["num_records"] == 23
+    assert "2 data owners keep their records" in " ".join((tmp_path / "run" / "privacy.txt").read_text().split())

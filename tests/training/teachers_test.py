@@ -265,11 +265,13 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
+from datalens_tf.training import teachers
 from tests.training import tiny
 from tests.training.teachers_test import CONFIG, from_images, make_bank, make_rounds
 
 used, sums = [], []
 for device in ("CPU:0", "CPU:1"):
+    teachers._IDLE.clear()  # Compiled for the other device.
     bank = make_bank(tiny.dataset(20))
     with tf.device(device):
         chunk = bank._borrow(CONFIG.num_teachers)
@@ -281,7 +283,7 @@ for device in ("CPU:0", "CPU:1"):
             return outputs
 
         chunk.advance = spy
-        bank._idle[CONFIG.num_teachers].append(chunk)
+        bank._idle(CONFIG.num_teachers).append(chunk)
         rounds = [shared.patches() for shared in from_images(make_rounds(2))]
         votes, losses = bank._visit(0, bank._batch_positions(2), rounds, tf.ones([3, 8, 8, 1]) / 2,
                                     tf.constant([0, 1, 2], tf.int64), 1)
