@@ -83,6 +83,24 @@ def disk_gb_per_second(folder: str) -> tuple[float, float]:
     return count * len(block) / written / 1e9, count * len(block) / read / 1e9
 
 
+def plot(rows: list, path: str) -> None:
+    """Milliseconds per teacher and generator step over N."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 3.5), layout="constrained")
+    for persistent, marker, label in ((False, "o-", "in memory"), (True, "s--", "in a file")):
+        points = [(n, 1e3 * found["step"] / n) for n, found in rows if found["persistent"] == persistent]
+        if points:
+            axes.plot(*zip(*points), marker, label=label)
+    axes.set(xscale="log", xlabel="teachers N", ylabel="ms per teacher and generator step")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=sorted(SHAPES), default="mnist")
@@ -90,11 +108,12 @@ def main():
     parser.add_argument("--bank_memory_gb", type=float, default=None)
     parser.add_argument("--steps", type=int, default=1, help="generator steps; the median is printed")
     parser.add_argument("--num_threads", type=int, default=os.cpu_count())
+    parser.add_argument("--plot", default=None, help="a picture of milliseconds per teacher over N (needs matplotlib)")
     parser.add_argument("--folder", default=None, help="where the file goes; by default a temporary folder")
     args = parser.parse_args()
     print("| preset | N | state, GiB | where | first step, s | generator step, s | ms per teacher | read, GB | "
           "written, GB | flush, s | peak memory, GiB |\n|---|---|---|---|---|---|---|---|---|---|---|")
-    in_file = False
+    rows = []
     for teachers in args.teachers:
         folder = tempfile.mkdtemp(dir=args.folder)
         try:
@@ -103,12 +122,14 @@ def main():
                     args.preset, teachers, args.bank_memory_gb, args.steps, args.num_threads, folder))
         finally:
             shutil.rmtree(folder)
-        in_file |= found["persistent"]
+        rows.append((teachers, found))
         print(f"| {args.preset} | {teachers} | {found['state'] / 2**30:.1f} | "
               f"{'file' if found['persistent'] else 'memory'} | {found['first']:.1f} | {found['step']:.1f} | "
               f"{1e3 * found['step'] / teachers:.2f} | {found['read'] / 1e9:.1f} | {found['written'] / 1e9:.1f} | "
               f"{found['flush']:.1f} | {found['peak'] / 2**30:.2f} |", flush=True)
-    if in_file:
+    if args.plot:
+        plot(rows, args.plot)
+    if any(found["persistent"] for _, found in rows):
         folder = tempfile.mkdtemp(dir=args.folder)
         write, read = disk_gb_per_second(folder)
         shutil.rmtree(folder)

@@ -21,7 +21,7 @@ from datalens_tf.training.distributed import Owners, Share, check_owners, own_re
 from datalens_tf.training.teachers import TeacherBank
 from datalens_tf.training.trainer import Trainer
 from tests.training import tiny
-from tests.training.teachers_test import from_images, make_rounds
+from tests.training.teachers_test import arrays, from_images, make_rounds
 from tests.training.trainer_test import released_bytes
 
 CONFIG = tiny.CONFIG
@@ -97,10 +97,15 @@ def test_shares_sum_to_the_votes_of_one_process(tmp_path):
 def test_a_replaced_record_changes_one_actors_answer_within_the_sensitivity(tmp_path):
     data, other = tiny.dataset(), tiny.dataset()
     other.images[7], other.labels[7] = 255 - other.images[7], (other.labels[7] + 1) % 3
-    answers = [[round_(make_share(tmp_path / name, number, data=d), 0, 0) for number in range(2)]
-               for name, d in (("data", data), ("other", other))]
+    shares = [[make_share(tmp_path / name, number, data=d) for number in range(2)]
+              for name, d in (("data", data), ("other", other))]
+    answers = [[round_(share, 0, 0) for share in both] for both in shares]
     moved = [np.linalg.norm(a.astype(float) - b) for a, b in zip(*answers)]
     assert sorted(moved)[0] == 0 < sorted(moved)[1] <= MECHANISM.l2_sensitivity(CONFIG.batch_size)
+    owner = int(np.argwhere(partition_indices(len(data), 4, 0) == 7)[0, 0])
+    for mine, theirs in zip(*(map(np.concatenate, zip(*(arrays(share._bank) for share in both))) for both in shares)):
+        same = [mine[t].tobytes() == theirs[t].tobytes() for t in range(4)]
+        assert all(same[:owner] + same[owner + 1:])  # Every other teacher's state, bit by bit.
 
 
 def test_an_actor_refuses_other_records_than_its_teachers_know(tmp_path):
