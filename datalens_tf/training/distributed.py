@@ -181,19 +181,21 @@ class Actors:
     Args:
       count: how many; None for one per machine, at least 2.
       options: distribute, num_threads, actor_gpus, actor_timeout_minutes.
+      owners: whether each belongs on the machine that joined the cluster with the resource datalens_owner_NUMBER, if
+        there are such machines.
 
     Raises:
       ActorError: Ray is not installed, or there is no such cluster.
     """
 
-    def __init__(self, count: int | None, options: PerformanceOptions):
+    def __init__(self, count: int | None, options: PerformanceOptions, owners: bool = False):
         self._ray, self._ours = _connected(count or 2, options)
         count = count or max(2, sum(node["Alive"] for node in self._ray.nodes()))
         self._threads, self._gpus = options.num_threads or 1, options.actor_gpus
         self._timeout = 60 * options.actor_timeout_minutes
         self._handles: list[Any] = [None] * count
         self._recipes: list[Callable[[int], list[tuple[str, tuple]]]] = []
-        self._owned = any(name.startswith("datalens_owner_") for name in self._ray.cluster_resources())
+        self._owned = owners and any(name.startswith("datalens_owner_") for name in self._ray.cluster_resources())
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -433,7 +435,7 @@ class Owners:
     def __init__(self, config: DataLensConfig, options: PerformanceOptions, data_dir: str | None = None):
         self.name, self.usable = config.dataset, None
         spans = share_spans(config.num_teachers, config.num_owners)
-        self.actors = Actors(config.num_owners, options)
+        self.actors = Actors(config.num_owners, options, owners=True)
         facts = self.actors.start(lambda number: [
             ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed))])
         check_owners(config, facts)

@@ -8,6 +8,7 @@ Each row is a process of its own: one teacher step that writes every teacher for
 """
 
 import argparse
+import functools
 import multiprocessing
 import os
 import pathlib
@@ -40,12 +41,15 @@ def measure(preset: str, teachers: int, limit: float | None, steps: int, threads
     images, labels = rng.integers(0, 256, (count, *shape), dtype=np.uint8), rng.integers(0, classes, count)
     partitions = np.resize(np.arange(count), [teachers, batch])
     path = pathlib.Path(folder) / "teachers.bin"
-    bank = TeacherBank(config, images, labels, partitions, TopAgg.from_config(config),
-                       PerformanceOptions(num_threads=threads, bank_memory_gb=limit), path)
     shared = TeacherRound(rng.random((batch, classes, *shape), np.float32),
                           rng.standard_normal((2 * batch, *shape), np.float32))
     vote_images = tf.random.uniform([config.batch_size, *shape])
     vote_labels = tf.range(config.batch_size, dtype=tf.int64) % classes
+    make = functools.partial(TeacherBank, config, images, labels, mechanism=TopAgg.from_config(config))
+    few = make(partitions=partitions[:32], options=PerformanceOptions(num_threads=threads))
+    for votes in ((None, None), (vote_images, vote_labels)):  # Compiles, for every bank of this process.
+        few.advance([shared], *votes)
+    bank = make(partitions=partitions, options=PerformanceOptions(num_threads=threads, bank_memory_gb=limit), path=path)
 
     def timed(call):
         start = time.perf_counter()
