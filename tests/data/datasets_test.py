@@ -345,6 +345,13 @@ class TestTensorFlowDatasets:
         np.testing.assert_array_equal(test.images, again.images)
 
     @needs_prepared_data
+    def test_real_colour_pictures(self):
+        test = load_dataset("tfds:cifar10_jpeg", split="test")
+        assert test.images.shape == (10000, 32, 32, 3) and test.images.dtype == np.uint8
+        assert np.bincount(test.labels).tolist() == [1000] * 10 and test.class_names[0] == "airplane"
+        assert test.images.std((0, 1, 2)).min() > 40  # Three channels with pictures in them.
+
+    @needs_prepared_data
     def test_real_fashion_mnist(self):
         test = load_dataset("fashion_mnist", split="test")
         assert np.bincount(test.labels).tolist() == [1000] * 10
