@@ -185,7 +185,8 @@ class Actors:
         there are such machines.
 
     Raises:
-      ActorError: Ray is not installed, or there is no such cluster.
+      ActorError: there is no such cluster.
+      InvalidArgumentError: Ray is not installed.
     """
 
     def __init__(self, count: int | None, options: PerformanceOptions, owners: bool = False):
@@ -430,9 +431,13 @@ class Owners:
     Raises:
       DataError: owners' images or classes differ, or an owner's data cannot be loaded.
       ActorError: see `Actors`.
+      InvalidArgumentError: all owners would load the same data: each record would reach a teacher of every owner.
     """
 
     def __init__(self, config: DataLensConfig, options: PerformanceOptions, data_dir: str | None = None):
+        if "{owner}" not in config.dataset:
+            raise InvalidArgumentError(f"Expected dataset={config.dataset!r} to contain {{owner}}, the owner's number: "
+                                       "no record may be with two owners.")
         self.name, self.usable = config.dataset, None
         spans = share_spans(config.num_teachers, config.num_owners)
         self.actors = Actors(config.num_owners, options, owners=True)

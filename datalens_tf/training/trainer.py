@@ -14,7 +14,8 @@ from datalens_tf import _files, rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
 from datalens_tf.data.datasets import Dataset, fingerprint
 from datalens_tf.data.partition import partition_indices, usable_indices
-from datalens_tf.errors import BudgetExhaustedError, CheckpointError, LedgerError, TrainingInterrupted
+from datalens_tf.errors import (
+    BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError, TrainingInterrupted)
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, SecureGaussianNoise
 from datalens_tf.mechanisms.topagg import TopAgg
@@ -84,6 +85,10 @@ class Trainer:
     def __init__(self, config: DataLensConfig, dataset: "Dataset | Owners", run_dir: str | os.PathLike, *,
                  options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
                  mechanism: Mechanism | None = None, noise: NoiseSource | None = None):
+        num_owners = None if isinstance(dataset, Dataset) else len(dataset.num_records)
+        if num_owners != config.num_owners:  # Each adds a part of the noise only: fewer would add too little.
+            raise InvalidArgumentError(f"Expected num_owners={config.num_owners} to be the number of owners who keep "
+                                       f"the data, which is {num_owners}.")
         self.config, self._dataset, self._options, self._callbacks = config, dataset, options, callbacks
         self.mechanism = mechanism or TopAgg.from_config(config)
         self.noise = noise or noise_source(config)
@@ -149,7 +154,7 @@ class Trainer:
 
     def _bank(self) -> "TeacherBank | DistributedBank":
         """The teachers, here or elsewhere."""
-        if self._options.distribute is None:
+        if isinstance(self._dataset, Dataset) and self._options.distribute is None:
             return TeacherBank(self.config, self._dataset.images, self._dataset.labels, self._partitions,
                                self.mechanism, self._options, self.folder.bank)
         from datalens_tf.training.distributed import DistributedBank

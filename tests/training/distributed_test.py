@@ -282,6 +282,27 @@ def test_an_owner_lost_between_vote_and_release_burns_the_charge(ray, tmp_path, 
     assert trainer.num_burnt == 1
 
 
+def test_data_that_all_owners_would_load_is_refused():
+    with pytest.raises(InvalidArgumentError, match="dataset='mnist' to contain {owner}"):
+        Owners(CONFIG.replace(num_owners=2, dataset="mnist"), RAY)
+
+
+@pytest.mark.parametrize("options", [PerformanceOptions(), RAY])
+def test_shares_of_the_noise_without_owners_are_refused(tmp_path, options):
+    """Two actors that add a fifth of the noise each would release with less than was charged for."""
+    with pytest.raises(InvalidArgumentError, match="num_owners=5 to be .* which is None"):
+        Trainer(CONFIG.replace(num_owners=5, num_teachers=5), tiny.dataset(), tmp_path, options=options)
+
+
+def test_owners_are_not_trained_as_one_party(ray, tmp_path, owned):
+    owners = Owners(owned, RAY)
+    with pytest.raises(InvalidArgumentError, match="num_owners=None to be .* which is 2"):
+        Trainer(CONFIG, owners, tmp_path / "run", options=RAY)
+    with pytest.raises(InvalidArgumentError, match="num_owners=3 to be .* which is 2"):
+        Trainer(owned.replace(num_owners=3), owners, tmp_path / "run", options=RAY)
+    owners.actors.close()
+
+
 def test_owners_must_agree():
     config, facts = CONFIG.replace(num_owners=2), dict(image_shape=(8, 8, 1), num_classes=3, records_per_teacher=3)
     check_owners(config, [facts, facts])
