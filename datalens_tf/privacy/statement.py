@@ -39,10 +39,10 @@ _ASSUMPTIONS = (
 )
 
 _OWNERS = (
-    "{num_owners} data owners keep their records, and no record is with two of them. Before its teachers' votes leave an owner's machine, the owner adds "
-    "its share of the noise, with standard deviation {owner_noise_stddev:.6g}. The sum of the shares reaches "
-    "{noise_stddev:g} even if {owner_tolerance} of the owners add none, or tell others theirs; everybody else follows "
-    "the protocol, and every owner keeps its own ledger of what it answered.",
+    "{num_owners} data owners keep their records, and no record is with two of them. Before its teachers' votes leave "
+    "an owner's machine, the owner adds its share of the noise, with standard deviation {owner_noise_stddev:.6g}. The "
+    "sum of the shares reaches {noise_stddev:g} even if {owner_tolerance} of the owners add none, or tell others "
+    "theirs; everybody else follows the protocol, and every owner keeps its own ledger of what it answered.",
     "Whoever runs the driver sees each owner's votes with that owner's share of the noise only. Towards the driver the "
     "guarantee is weaker: epsilon = {epsilon_towards_driver} at the same delta ({accountant}). The epsilon above holds "
     "towards everybody else.",
