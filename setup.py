@@ -9,6 +9,8 @@ HERE = pathlib.Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "datalens_tf/__init__.py").read_text(), re.MULTILINE).group(1)
 
 _RAY = "ray~=2.52.0"  # Accepts what TensorFlow Privacy pins.
+# xgboost-cpu is xgboost without half a gigabyte of GPU libraries.
+_EVAL = ["matplotlib>=3.7", "xgboost-cpu", "Jinja2"]
 
 setup(
     name="datalens_tf",
@@ -18,6 +20,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["datalens_tf", "datalens_tf.*"]),
+    package_data={"datalens_tf.evaluation": ["templates/*.j2"]},
     # tensorflow-privacy 0.9.0 does not install on 3.12; older versions are not tested.
     python_requires=">=3.11,<3.12",
     install_requires=[
@@ -48,8 +51,10 @@ setup(
         "setuptools<81",
     ],
     extras_require={
+        "eval": _EVAL,
         "ray": [_RAY],
-        "test": ["pytest", "hypothesis", _RAY],
+        # selenium drives the browser that shows reports; jsonschema checks metrics.json.
+        "test": ["pytest", "hypothesis", "selenium", "jsonschema", _RAY, *_EVAL],
     },
     entry_points={"console_scripts": ["datalens = datalens_tf.cli:main"]},
     classifiers=[

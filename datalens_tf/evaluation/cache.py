@@ -1,0 +1,64 @@
+"""What was once computed from real data, for the next evaluation on the same data.
+
+A folder for this user alone (mode 700): accuracies and classifiers of real records are not covered by any epsilon.
+Entries are named by a digest of everything that they depend on, hold no code, and are computed again when damaged.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import zipfile
+import zlib
+from typing import Any, Callable, Mapping
+
+import numpy as np
+
+from datalens_tf import _files
+from datalens_tf.data import Dataset
+from datalens_tf.data.datasets import fingerprint
+
+
+class Cache:
+    """Values by key.
+
+    Args:
+      folder: where; None takes `DATALENS_CACHE`, else `datalens_tf` in the user's cache folder.
+    """
+
+    def __init__(self, folder: _files.PathLike | None = None):
+        user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        self.folder = pathlib.Path(
+            folder or os.environ.get("DATALENS_CACHE") or pathlib.Path(user) / "datalens_tf").expanduser()
+        with _files.clear_os_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def json(self, key: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
+        """A JSON value; `compute` makes it unless it is there."""
+        path = self._path(key, "json")
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))["value"]
+        except (OSError, ValueError, KeyError, TypeError):
+            value = compute()
+            _files.atomic_write(path, json.dumps({"key": key, "value": value}, indent=1) + "\n")
+            return value
+
+    def arrays(self, key: Mapping[str, Any], compute: Callable[[], list[np.ndarray]]) -> list[np.ndarray]:
+        """A list of arrays; `compute` makes it unless it is there."""
+        path = self._path(key, "npz")
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return [archive[f"arr_{number}"] for number in range(len(archive.files))]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            value = compute()
+            _files.atomic_write(path, _files.npz_bytes({f"arr_{number}": array for number, array in enumerate(value)}))
+            return value
+
+    def _path(self, key: Mapping[str, Any], suffix: str) -> pathlib.Path:
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        return self.folder / f"{key['what']}_{digest}.{suffix}"
+
+
+def data_key(*datasets: Dataset) -> list[int]:
+    """Checksums that tell whether the records are the same."""
+    return [fingerprint(dataset.images, dataset.labels) for dataset in datasets]

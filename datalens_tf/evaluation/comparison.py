@@ -1,0 +1,173 @@
+"""Runs side by side: one table and one plot. What a number needs to be compared is a column; rows without it are refused.
+
+Runs that differ in nothing but seeds become one row, with mean and standard deviation over the runs.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+import statistics
+from typing import Any, Mapping, Sequence
+
+from datalens_tf.errors import DataError
+from datalens_tf.evaluation import charts, references
+from datalens_tf.privacy.statement import round_up
+
+SCHEMA_VERSION = 1  # of the metrics.json that can be read
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """One evaluated run.
+
+    Attributes:
+      method, dataset: what was trained on what.
+      epsilon, delta, accountant, adjacency: the guarantee.
+      protocol: how the accuracy was measured; with a remark where it was not followed.
+      accuracy, accuracy_std, num_classifiers: over the classifiers of this run.
+      others: further numbers, by column.
+      settings: all settings but the seeds, as text; None where there are none.
+      source: the folder.
+    """
+
+    method: str
+    dataset: str
+    epsilon: float
+    delta: float
+    accountant: str
+    adjacency: str
+    protocol: str
+    accuracy: float
+    accuracy_std: float | None
+    num_classifiers: int
+    others: Mapping[str, float]
+    settings: str | None
+    source: str
+
+    @property
+    def group(self) -> tuple:
+        """What rows are grouped by: equal for runs that differ in seeds only."""
+        return (self.dataset, self.method, self.epsilon, self.delta, self.accountant, self.adjacency, self.protocol,
+                self.settings if self.settings is not None else self.source)
+
+
+_STATED = {"method": str, "epsilon": float, "delta": float, "accountant": str, "adjacency": str}
+
+
+def read_result(folder: pathlib.Path) -> Result:
+    """Reads `privacy.json` and `metrics.json` of a run folder, or of a folder that has both from elsewhere.
+
+    Raises:
+      DataError: a file or an entry that a fair comparison needs is missing, or cannot be understood.
+    """
+    statement, metrics = _read(folder, "privacy.json"), _read(folder, "metrics.json")
+    for name, kind in _STATED.items():
+        value = statement.get(name)
+        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool):
+            raise DataError(f"{folder}: privacy.json states no {name}, so it cannot be compared with others.")
+    if metrics.get("schema_version") != SCHEMA_VERSION:
+        raise DataError(f"{folder}: expected metrics.json of schema_version {SCHEMA_VERSION}, got "
+                        f"{metrics.get('schema_version')!r}: evaluate it again.")
+    utility = metrics.get("utility")
+    try:
+        protocol = utility["protocol_name"]
+        if not utility["follows_protocol"]:
+            protocol += f", but {utility['num_synthetic']} images and {utility['epochs']} epochs"
+        quality, thirteen = metrics.get("quality", {}), metrics.get("classifiers", {})
+        others = {
+            "average of 13": thirteen["average"]["synthetic"] if thirteen else None,
+            "calibrated": thirteen["average"]["calibrated"] if thirteen else None,
+            "inception score": quality["inception_score"]["mean"] if quality else None,
+            "Frechet distance, domain classifier": quality["frechet_domain_classifier"]["value"] if quality else None,
+            "FID, Keras InceptionV3": quality.get("fid_inception_v3_keras", {}).get("value"),
+        }
+        return Result(
+            **{name: kind(statement[name]) for name, kind in _STATED.items()}, dataset=str(metrics["dataset"]),
+            protocol=protocol, accuracy=float(utility["accuracy_mean"]), num_classifiers=len(utility["per_seed"]),
+            accuracy_std=None if utility["accuracy_std"] is None else float(utility["accuracy_std"]),
+            others={name: float(value) for name, value in others.items() if value is not None},
+            settings=_settings(folder), source=str(folder))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{folder}: metrics.json has no accuracy with its protocol ({error!r} is missing or wrong), so "
+                        "it cannot be compared with others. Evaluate it with the metric utility.") from error
+
+
+def table(results: Sequence[Result]) -> list[dict[str, str]]:
+    """One row per group, columns in order, everything as text.
+
+    The standard deviation is over runs where there are several, else over the classifiers of the one; `spread over`
+    says which.
+    """
+    groups: dict[tuple, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.group, []).append(result)
+    columns = [name for name in dict.fromkeys(name for result in results for name in result.others)]
+    rows = []
+    for _, runs in sorted(groups.items(), key=lambda item: (item[0][:3], item[1][0].source)):
+        first, accuracies = runs[0], [run.accuracy for run in runs]
+        several = len(runs) > 1
+        std = statistics.stdev(accuracies) if several else first.accuracy_std
+        row = {
+            "data": first.dataset, "method": first.method, "epsilon": round_up(first.epsilon),
+            "delta": f"{first.delta:g}", "accountant": first.accountant, "adjacency": first.adjacency,
+            "protocol": first.protocol, "accuracy": f"{statistics.fmean(accuracies):.4f}",
+            "std": "" if std is None else f"{std:.4f}",
+            "spread over": f"{len(runs)} runs" if several else f"{first.num_classifiers} classifiers of 1 run"}
+        for name in columns:
+            values = [run.others[name] for run in runs if name in run.others]
+            row[name] = f"{statistics.fmean(values):.4f}" if len(values) == len(runs) else ""
+        rows.append(row | {"runs": " ".join(run.source for run in runs)})
+    return rows
+
+
+def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as a markdown table."""
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([row[name].replace("|", "\\|") for name in names] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def csv_text(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as CSV."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def accuracy_charts(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Data set -> epsilon against accuracy, beside published numbers."""
+    made = {}
+    for dataset in dict.fromkeys(row["data"] for row in rows):
+        mine = [row for row in rows if row["data"] == dataset]
+        made[dataset] = charts.accuracy_chart(
+            [{"label": f"{row['method']} ({row['protocol']})", "epsilon": float(row["epsilon"]),
+              "accuracy": float(row["accuracy"]), "std": float(row["std"]) if row["std"] else None} for row in mine],
+            {name: points for name, points in references.ACCURACY.get(dataset, {}).items()
+             if name in ("DataLens", "GS-WGAN")})
+    return made
+
+
+def _settings(folder: pathlib.Path) -> str | None:
+    """All settings but the seeds."""
+    if not (folder / "config.json").is_file():
+        return None
+    settings = _read(folder, "config.json")
+    return json.dumps({name: value for name, value in settings.items() if name not in ("seed", "partition_seed")},
+                      sort_keys=True)
+
+
+def _read(folder: pathlib.Path, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads((folder / name).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        made_by = "evaluate it first" if name == "metrics.json" else "a run folder has one"
+        raise DataError(f"{folder}: has no {name}; {made_by}.") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder}: cannot read {name}: {error}.") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{folder}: expected {name} to hold one JSON object.")
+    return value

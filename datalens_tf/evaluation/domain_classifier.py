@@ -1,0 +1,123 @@
+"""A classifier of the real data, whose logits and features stand in for Inception's where images are no photographs.
+
+The papers compute Inception Scores of MNIST and Fashion-MNIST with such classifiers.
+"""
+
+import dataclasses
+from typing import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import rng
+from datalens_tf.data import Dataset, to_unit
+from datalens_tf.evaluation.cache import Cache, data_key
+
+BATCH_SIZE = 128
+LEARNING_RATE = 2e-3
+FEATURES = 128
+MAX_SHIFT = 2  # pixels, in training
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DomainClassifier:
+    """A trained network.
+
+    Attributes:
+      model: images [n, H, W, C] in [0, 1] -> logits [n, Y] and features [n, FEATURES].
+      test_accuracy: on real test data.
+      epochs: it was trained for.
+    """
+
+    model: tf.keras.Model
+    test_accuracy: float
+    epochs: int
+
+    def __call__(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Logits float32 [n, Y] and features float32 [n, FEATURES] of images uint8 or in [0, 1]."""
+        parts = [self.model(to_unit(images[start:start + 500]), training=False)
+                 for start in range(0, len(images), 500)]
+        return tuple(np.concatenate([part[index].numpy() for part in parts]) for index in range(2))
+
+
+def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cache,
+                      callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> DomainClassifier:
+    """Trains it on real records, or takes it from the cache.
+
+    Args:
+      train, test: real records. The network never learns from test records.
+      epochs: of the training.
+      cache: where to look and to store.
+      callbacks: of Keras, for progress.
+    """
+    model = _network(train)
+    key = {"what": "domain_classifier", "version": 1, "data": data_key(train), "epochs": epochs,
+           "tensorflow": tf.__version__}
+
+    def trained():
+        _train(model, train, epochs, callbacks)
+        return model.get_weights()
+
+    model.set_weights(cache.arrays(key, trained))
+    classifier = DomainClassifier(model=model, test_accuracy=0.0, epochs=epochs)
+    accuracy = float(np.mean(np.argmax(classifier(test.images)[0], axis=1) == test.labels))
+    return dataclasses.replace(classifier, test_accuracy=accuracy)
+
+
+def _network(train: Dataset) -> tf.keras.Model:
+    """Convolutions with batch normalisation at three resolutions, then a dense layer: the features."""
+    layers = tf.keras.layers
+    seeds = iter(rng.stream(0, "domain classifier").integers(0, 2**31, size=16).tolist())
+
+    def block(x, filters):
+        weights = tf.keras.initializers.HeNormal(seed=next(seeds))
+        x = layers.Conv2D(filters, 3, padding="same", use_bias=False, kernel_initializer=weights)(x)
+        return layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
+
+    x = inputs = layers.Input(train.image_shape)
+    for filters, repeats in ((32, 1), (64, 2), (128, 1)):
+        for _ in range(repeats):
+            x = block(x, filters)
+        x = layers.MaxPooling2D()(x)
+    x = layers.Dropout(0.3, seed=next(seeds))(layers.Flatten()(x))
+    x = features = layers.Dense(FEATURES, "relu",
+                                kernel_initializer=tf.keras.initializers.HeNormal(seed=next(seeds)))(x)
+    x = layers.Dropout(0.3, seed=next(seeds))(x)
+    logits = layers.Dense(train.num_classes,
+                          kernel_initializer=tf.keras.initializers.GlorotUniform(seed=next(seeds)))(x)
+    return tf.keras.Model(inputs, (logits, features))
+
+
+def _train(model: tf.keras.Model, train: Dataset, epochs: int, callbacks) -> None:
+    """Adam with a decaying rate, on images shifted by up to two pixels."""
+    logits = tf.keras.Model(model.input, model.output[0])
+    rate = tf.keras.optimizers.schedules.CosineDecay(LEARNING_RATE, epochs * -(-len(train) // BATCH_SIZE))
+    logits.compile(tf.keras.optimizers.Adam(rate), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                   metrics=["accuracy"])
+    logits.fit(_ShiftedBatches(train), shuffle=False, epochs=epochs, verbose=0, callbacks=list(callbacks))
+
+
+class _ShiftedBatches(tf.keras.utils.Sequence):
+    """Batches in a new order every epoch, each image moved a little; the gap is black."""
+
+    def __init__(self, dataset: Dataset):
+        super().__init__()
+        self._dataset, self._stream = dataset, rng.stream(0, "domain classifier batches")
+        pad = ((0, 0), (MAX_SHIFT, MAX_SHIFT), (MAX_SHIFT, MAX_SHIFT), (0, 0))
+        self._padded = np.pad(dataset.images, pad)
+        self.on_epoch_end()
+
+    def __len__(self):
+        return -(-len(self._dataset) // BATCH_SIZE)
+
+    def __getitem__(self, index):
+        chosen = self._order[index * BATCH_SIZE:(index + 1) * BATCH_SIZE]
+        height, width, channels = self._dataset.image_shape
+        windows = np.lib.stride_tricks.sliding_window_view(self._padded, (height, width), axis=(1, 2))
+        rows, columns = self._shifts[chosen].T
+        images = np.moveaxis(windows[chosen, rows, columns], 1, -1)
+        return to_unit(images), self._dataset.labels[chosen]
+
+    def on_epoch_end(self):
+        self._order = self._stream.permutation(len(self._dataset))
+        self._shifts = self._stream.integers(0, 2 * MAX_SHIFT + 1, size=(len(self._dataset), 2))

@@ -1,0 +1,199 @@
+"""`report.html`: one file that says what was trained, what is guaranteed, and how good the synthetic data is.
+
+Everything is inside the file: it makes no request and runs no script.
+"""
+
+import base64
+import dataclasses
+import json
+import pathlib
+import shlex
+from typing import Any, Mapping
+
+import numpy as np
+
+from datalens_tf import __version__, _files
+from datalens_tf.config import PRESETS, DataLensConfig, preset
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.evaluation import charts, plots, references
+from datalens_tf.evaluation.evaluate import Evaluation
+from datalens_tf.privacy import accounting
+from datalens_tf.privacy.statement import round_up
+
+_CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What the shareable part of a run folder says about itself.
+
+    Attributes:
+      config: its settings.
+      statement, statement_text: of its privacy.
+      losses: student's loss by step; empty where there are no logs.
+    """
+
+    config: DataLensConfig
+    statement: Mapping[str, Any]
+    statement_text: str
+    losses: Mapping[int, float]
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> "RunFacts":
+        """Reads a run folder or a released checkpoint; raises CheckpointError where a file is missing or damaged."""
+        try:
+            config = DataLensConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
+            statement = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
+            text = (folder / "privacy.txt").read_text(encoding="utf-8")
+        except (OSError, ValueError, InvalidArgumentError) as error:
+            raise CheckpointError(f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
+        return cls(config=config, statement=statement, statement_text=text, losses=student_losses(folder / "logs"))
+
+
+def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts | None,
+                 samples: tuple[np.ndarray, np.ndarray]) -> pathlib.Path:
+    """Writes `report.html` and `charts/` into the folder; returns the report's path.
+
+    Args:
+      folder: exists.
+      evaluation: what was found.
+      facts: of the run, or None where only samples are known.
+      samples: synthetic images and labels, of which some are shown.
+    """
+    figures = evaluation.charts | ({} if facts is None else run_charts(facts, evaluation.metrics))
+    with _files.clear_os_errors(folder):
+        (folder / "charts").mkdir(exist_ok=True)
+    for name, figure in figures.items():
+        _files.atomic_write(folder / "charts" / f"{name}.png", charts.png_bytes(figure))
+    page = render_report(evaluation.metrics, figures, facts, plots.png_bytes(_class_rows(*samples), scale=2))
+    _files.atomic_write(folder / "report.html", page)
+    return folder / "report.html"
+
+
+def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = 12) -> np.ndarray:
+    """The first images of each class, one row per class; at most 20 classes."""
+    rows = []
+    for label in np.unique(labels)[:20]:
+        mine = images[labels == label]
+        row = np.zeros((columns, *images.shape[1:]), images.dtype)
+        row[:len(mine)] = mine[:columns]
+        rows.append(row)
+    picture = plots.image_grid(np.stack(rows))
+    return picture if picture.dtype == np.uint8 else np.rint(picture * 255).astype(np.uint8)
+
+
+def student_losses(logs: pathlib.Path) -> dict[int, float]:
+    """The student's loss by step, from TensorBoard's files."""
+    if not logs.is_dir():
+        return {}
+    from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
+    from tensorboard.util import tensor_util
+
+    events = EventAccumulator(str(logs), size_guidance={TENSORS: 0}).Reload()
+    if "student_loss" not in events.Tags()["tensors"]:
+        return {}
+    losses = {event.step: float(tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors("student_loss")}
+    return dict(sorted(losses.items()))
+
+
+def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Charts of the run: its budget, its training, its accuracy beside published ones."""
+    statement, made = facts.statement, {}
+    if statement["private"]:
+        made["budget"] = _budget_chart(statement)
+        if "utility" in metrics:
+            utility = metrics["utility"]
+            made["accuracy"] = charts.accuracy_chart(
+                [{"label": "this run", "epsilon": statement["epsilon"], "accuracy": utility["accuracy_mean"],
+                  "std": utility["accuracy_std"]}],
+                references.ACCURACY.get(facts.config.dataset, {}), utility.get("real", {}).get("accuracy"))
+    if facts.losses:
+        made["training"] = charts.training_chart(list(facts.losses), list(facts.losses.values()))
+    return made
+
+
+def _budget_chart(statement: Mapping[str, Any]) -> Any:
+    """Epsilon after each charge, by each accountant."""
+    import dp_accounting
+
+    count = statement["num_charges"]
+    event = dp_accounting.GaussianDpEvent(statement["noise_multiplier_per_step"])
+    every = max(1, -(-count // _CURVE_POINTS))
+    steps = sorted({1, *range(every, count + 1, every), count})
+    curves = {name: _filled(steps, [accounting.epsilon(event, step, statement["delta"], name) for step in steps])
+              for name in statement["epsilon_by_accountant"]}
+    return charts.budget_chart(curves, statement["epsilon_budget"], statement["accountant"])
+
+
+def _filled(steps, values):
+    """Values at 1, 2, 3, ..., linear between the steps."""
+    return np.interp(np.arange(1, steps[-1] + 1), steps, values).tolist()
+
+
+def render_report(metrics: Mapping[str, Any], figures: Mapping[str, Any], facts: RunFacts | None,
+                  sample_picture: bytes) -> str:
+    """The page.
+
+    Args:
+      metrics: content of `metrics.json`.
+      figures: name -> matplotlib Figure.
+      facts: of the run, or None where only samples are known.
+      sample_picture: PNG with one row of synthetic images per class.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("datalens_tf.evaluation"), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"up": round_up, "number": _number, "percent": lambda value: f"{100 * value:.1f} %"}
+    images = {name: _data_uri(charts.svg_bytes(figure), "image/svg+xml") for name, figure in figures.items()
+              if name not in ("pca", "tsne")}
+    # Thousands of marks are smaller as pixels.
+    images |= {name: _data_uri(charts.png_bytes(figures[name]), "image/png") for name in ("pca", "tsne")
+               if name in figures}
+    dataset = metrics["dataset"]
+    return environment.get_template("report.html.j2").render(
+        version=__version__, metrics=metrics, facts=facts, images=images,
+        samples=_data_uri(sample_picture, "image/png"), utility=metrics.get("utility"),
+        classifiers=metrics.get("classifiers"), quality=metrics.get("quality"),
+        published=_published(dataset, facts), rerun=references.RERUN.get(dataset),
+        published_classifiers=references.CLASSIFIERS.get(dataset, {}),
+        published_real_score=references.REAL_INCEPTION_SCORE.get(dataset),
+        command=None if facts is None else training_command(facts.config),
+        settings=None if facts is None else json.loads(facts.config.to_json()))
+
+
+def training_command(config: DataLensConfig) -> str:
+    """The command line that trains with these settings, as short as the presets allow."""
+    known = {name for name, _ in PRESETS}
+    # Known from the data; and what only tests can set.
+    hidden = {"image_shape", "num_classes", "insecure_noise_seed"}
+    if config.dataset in known:
+        base, words = preset(config.dataset, config.epsilon), [f"--preset {config.dataset}",
+                                                               f"--epsilon {config.epsilon:g}"]
+    else:
+        base, words = DataLensConfig(), []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in hidden and value != getattr(base, field.name):
+            words.append(f"--{field.name} {'none' if value is None else shlex.quote(str(value))}")
+    return " ".join(["datalens train --output_dir RUN", *dict.fromkeys(words)])
+
+
+def _published(dataset: str, facts: RunFacts | None) -> dict[str, Any] | None:
+    """The paper's numbers for this data set at the epsilon nearest to the run's budget."""
+    of_dataset = references.ACCURACY.get(dataset)
+    if of_dataset is None or facts is None:
+        return None
+    nearest = min(of_dataset["DataLens"], key=lambda epsilon: abs(epsilon - facts.config.epsilon))
+    return {"epsilon": nearest, "accuracy": of_dataset["DataLens"][nearest],
+            "inception_score": references.INCEPTION_SCORE.get(dataset, {}).get(nearest),
+            "others": {name: values[nearest] for name, values in of_dataset.items()
+                       if name != "DataLens" and nearest in values}}
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _data_uri(data: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
