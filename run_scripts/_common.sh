@@ -30,8 +30,9 @@ datalens() {
   "$venv/bin/python" -m datalens_tf "$@"
 }
 
-# run NAME FLAGS...: trains in runs/NAME, or continues there; then exports and evaluates. The same command again takes
-# up whatever is not finished.
+# run NAME FLAGS...: trains in runs/NAME, or continues there; then exports and evaluates, with the flags in the array
+# evaluate_flags. The same command again takes up whatever is not finished.
+evaluate_flags=()
 run() {
   local folder="$runs/$1"
   shift
@@ -43,5 +44,5 @@ run() {
   if [[ ! -d "$folder/serving/1" ]]; then
     datalens export --run_dir "$folder" --output_dir "$folder/serving"
   fi
-  datalens evaluate --samples "$folder"
+  datalens evaluate --samples "$folder" "${evaluate_flags[@]}"
 }

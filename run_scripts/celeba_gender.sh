@@ -5,5 +5,5 @@
 # of TensorFlow Datasets; the data is downloaded if it is not there.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 epsilon="${1:-1}"
-install
+install eval
 run "celeba_gender_eps$epsilon" --preset celeba_gender --epsilon "$epsilon" "${@:2}"

@@ -4,5 +4,5 @@
 # are ours. The data is looked for in TFDS_DATA_DIR, and downloaded if it is not there.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 epsilon="${1:-1}"
-install
+install eval
 run "cifar10_eps$epsilon" --preset cifar10 --epsilon "$epsilon" "${@:2}"

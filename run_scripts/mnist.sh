@@ -4,5 +4,5 @@
 # The data is looked for in TFDS_DATA_DIR, and downloaded if it is not there.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 epsilon="${1:-1}"
-install
+install eval
 run "mnist_eps$epsilon" --preset mnist --epsilon "$epsilon" "${@:2}"

@@ -4,5 +4,5 @@
 # this data set: they are ours. The data is looked for in TFDS_DATA_DIR, and downloaded (26 GB) if it is not there.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 epsilon="${1:-1}"
-install
+install eval
 run "places365_eps$epsilon" --preset places365 --epsilon "$epsilon" "${@:2}"

@@ -2,5 +2,6 @@
 # ray_local.sh [FLAGS]: the quick start's digits, with the teachers in two Ray actors of this machine. The same
 # generator as in one process, but for the noise. FLAGS are those of `datalens train`.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
-install ray
+install ray,eval
+evaluate_flags=(--quick)
 run ray_local --preset digits --epsilon 10 --distribute ray --num_actors 2 "$@"

@@ -12,11 +12,12 @@ import tensorflow as tf
 from datalens_tf import rng
 from datalens_tf.data import Dataset, to_unit
 from datalens_tf.evaluation.cache import Cache, data_key
+from datalens_tf.evaluation.utility import ShuffledBatches
 
-BATCH_SIZE = 128
+BATCH_SIZE = 256
 LEARNING_RATE = 2e-3
 FEATURES = 128
-MAX_SHIFT = 2  # pixels, in training
+DROPOUT = 0.35
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,45 +80,19 @@ def _network(train: Dataset) -> tf.keras.Model:
         for _ in range(repeats):
             x = block(x, filters)
         x = layers.MaxPooling2D()(x)
-    x = layers.Dropout(0.3, seed=next(seeds))(layers.Flatten()(x))
+    x = layers.Dropout(DROPOUT, seed=next(seeds))(layers.Flatten()(x))
     x = features = layers.Dense(FEATURES, "relu",
                                 kernel_initializer=tf.keras.initializers.HeNormal(seed=next(seeds)))(x)
-    x = layers.Dropout(0.3, seed=next(seeds))(x)
+    x = layers.Dropout(DROPOUT, seed=next(seeds))(x)
     logits = layers.Dense(train.num_classes,
                           kernel_initializer=tf.keras.initializers.GlorotUniform(seed=next(seeds)))(x)
     return tf.keras.Model(inputs, (logits, features))
 
 
 def _train(model: tf.keras.Model, train: Dataset, epochs: int, callbacks) -> None:
-    """Adam with a decaying rate, on images shifted by up to two pixels."""
+    """Adam with a decaying rate, on the images as they are."""
     logits = tf.keras.Model(model.input, model.output[0])
     rate = tf.keras.optimizers.schedules.CosineDecay(LEARNING_RATE, epochs * -(-len(train) // BATCH_SIZE))
     logits.compile(tf.keras.optimizers.Adam(rate), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                    metrics=["accuracy"])
-    logits.fit(_ShiftedBatches(train), shuffle=False, epochs=epochs, verbose=0, callbacks=list(callbacks))
-
-
-class _ShiftedBatches(tf.keras.utils.Sequence):
-    """Batches in a new order every epoch, each image moved a little; the gap is black."""
-
-    def __init__(self, dataset: Dataset):
-        super().__init__()
-        self._dataset, self._stream = dataset, rng.stream(0, "domain classifier batches")
-        pad = ((0, 0), (MAX_SHIFT, MAX_SHIFT), (MAX_SHIFT, MAX_SHIFT), (0, 0))
-        self._padded = np.pad(dataset.images, pad)
-        self.on_epoch_end()
-
-    def __len__(self):
-        return -(-len(self._dataset) // BATCH_SIZE)
-
-    def __getitem__(self, index):
-        chosen = self._order[index * BATCH_SIZE:(index + 1) * BATCH_SIZE]
-        height, width, channels = self._dataset.image_shape
-        windows = np.lib.stride_tricks.sliding_window_view(self._padded, (height, width), axis=(1, 2))
-        rows, columns = self._shifts[chosen].T
-        images = np.moveaxis(windows[chosen, rows, columns], 1, -1)
-        return to_unit(images), self._dataset.labels[chosen]
-
-    def on_epoch_end(self):
-        self._order = self._stream.permutation(len(self._dataset))
-        self._shifts = self._stream.integers(0, 2 * MAX_SHIFT + 1, size=(len(self._dataset), 2))
+    logits.fit(ShuffledBatches(train, BATCH_SIZE, seed=0), shuffle=False, epochs=epochs, verbose=0, callbacks=list(callbacks))

@@ -40,8 +40,8 @@ class Effort:
       name: of the effort.
       num_synthetic, epochs, seeds: of the utility protocol; None for the protocol's own.
       max_train, max_train_slow: records that the thirteen classifiers, and the slow ones of them, are trained on at
-        most; None for all.
-      domain_epochs, domain_train: of the classifier whose features and logits measure quality.
+        most; None for all. Numbers are for images of 784 pixels, fewer of larger ones.
+      domain_epochs, domain_train: of the classifier whose features and logits measure quality; records as above.
       quality_images: synthetic and real images for distances between distributions.
       neighbour_images: of them, for precision, recall, density, coverage and nearest records.
       embedded_images: synthetic and real ones each, for t-SNE and PCA.
@@ -51,20 +51,30 @@ class Effort:
     num_synthetic: int | None = None
     epochs: int | None = None
     seeds: int = 3
-    max_train: int | None = None
-    max_train_slow: int | None = None
-    domain_epochs: int = 12
-    domain_train: int | None = None
+    max_train: int | None = 60_000
+    max_train_slow: int | None = 5_000
+    domain_epochs: int = 14
+    domain_train: int | None = 60_000
     quality_images: int = 10_000
     neighbour_images: int = 5_000
     embedded_images: int = 1_000
+
+    def records(self, classifier: str, image_shape: Sequence[int]) -> int | None:
+        """How many records one of the thirteen classifiers is trained on at most; the CNN on as many as the protocol."""
+        size = self.max_train_slow if classifier in classifiers.SLOW else self.max_train
+        return size if classifier == classifiers.CNN else _for_size(size, int(np.prod(image_shape)))
+
+
+def _for_size(records: int | None, values: int) -> int | None:
+    """Fewer records where an image has more than 784 values, so that the cost stays."""
+    return None if records is None else min(records, max(200, records * 784 // values))
 
 
 EFFORTS = {effort.name: effort for effort in (
     Effort(name="quick", num_synthetic=5_000, seeds=1, max_train=1_000, max_train_slow=300, domain_epochs=10,
            domain_train=2_000, quality_images=2_000, neighbour_images=1_000, embedded_images=300),
-    Effort(name="default", max_train_slow=5_000),
-    Effort(name="full"),
+    Effort(name="default"),
+    Effort(name="full", max_train=None, max_train_slow=None, domain_train=None),
 )}
 
 
@@ -239,7 +249,7 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
     """The thirteen of GS-WGAN, on synthetic and on real data. Each is stored: an interrupted evaluation goes on."""
     results: dict[str, dict[str, Any]] = {}
     for name in classifiers.CLASSIFIERS:
-        size = effort.max_train_slow if name in classifiers.SLOW else effort.max_train
+        size = effort.records(name, test.image_shape)
 
         def trained(on, name=name, size=size):
             key = {"what": "classifier", "name": name, "data": data_key(on, test), "max_train": size, "seed": seed,
@@ -250,20 +260,19 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
         result = {kind: stages.run(f"{name}, {kind} data", lambda data=data: trained(data))
                   for kind, data in (("real", train), ("synthetic", synthetic))}
         results[name] = result | {"calibrated": result["synthetic"]["accuracy"] / result["real"]["accuracy"]}
+    kinds = ("synthetic", "real")
     means = {kind: float(np.mean([result[kind]["accuracy"] for result in results.values()]))
-             for kind in ("synthetic", "real")}
+             for kind in kinds}
     found.metrics["classifiers"] = {
-        "per_classifier": results, "average": means | {"calibrated": means["synthetic"] / means["real"]},
-        "seed": seed, "max_train": effort.max_train, "max_train_slow": effort.max_train_slow,
-        "slow": list(classifiers.SLOW)}
+        "per_classifier": results, "average": means | {"calibrated": means["synthetic"] / means["real"]}, "seed": seed}
     found.charts["classifiers"] = charts.classifier_chart(
-        *({name: result[kind]["accuracy"] for name, result in results.items()} for kind in ("synthetic", "real")))
+        *({name: result[kind]["accuracy"] for name, result in results.items()} for kind in kinds))
 
 
 def _quality(found, synthetic, train, test, effort, inception, cache, stages) -> None:
     """Inception Score, Frechet distances, precision and its kin, distances to real records, and where records lie."""
     network = stages.run("domain classifier", lambda: domain_classifier(
-        classifiers.subset(train, effort.domain_train, 0), test, epochs=effort.domain_epochs, cache=cache, callbacks=stages.keras_callbacks()))
+        classifiers.subset(train, _for_size(effort.domain_train, int(np.prod(test.image_shape[:2]))), 0), test, epochs=effort.domain_epochs, cache=cache, callbacks=stages.keras_callbacks()))
     logits, features = stages.run("features, synthetic data", lambda: network(synthetic.images))
     test_logits, test_features = stages.run("features, real data", lambda: network(test.images))
     few, real_few = _first(effort.quality_images, features), _first(effort.quality_images, test_features)
@@ -302,6 +311,7 @@ def _quality(found, synthetic, train, test, effort, inception, cache, stages) ->
 
 def _embeddings(found, synthetic, test, effort, stages) -> None:
     """Synthetic and real test records in one plane, by PCA and t-SNE of pixels."""
+    import threadpoolctl
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -312,7 +322,9 @@ def _embeddings(found, synthetic, test, effort, stages) -> None:
 
     def tsne():
         components = PCA(min(50, *pixels.shape), random_state=0).fit_transform(pixels)
-        return TSNE(perplexity=min(30, (len(pixels) - 1) / 3), random_state=0, n_jobs=-1).fit_transform(components)
+        # It synchronises threads so often that with another process on the machine one thread is many times faster.
+        with threadpoolctl.threadpool_limits(1, "openmp"):
+            return TSNE(perplexity=min(30, (len(pixels) - 1) / 3), random_state=0).fit_transform(components)
 
     for name, title, compute in (("pca", "principal component", lambda: PCA(2, random_state=0).fit_transform(pixels)),
                                  ("tsne", "t-SNE", tsne)):

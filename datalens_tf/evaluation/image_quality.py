@@ -12,6 +12,7 @@ from datalens_tf.data import to_unit
 from datalens_tf.data.datasets import first_line
 from datalens_tf.errors import DataError
 
+_CHUNK_VALUES = 50_000_000  # floats of real images at once
 NEIGHBOURS = 5  # As in the papers of precision/recall and density/coverage for sets of this size.
 
 
@@ -101,13 +102,16 @@ def manifold_metrics(real: np.ndarray, synthetic: np.ndarray, neighbours: int = 
 
 def nearest_distances(images: np.ndarray, real: np.ndarray) -> np.ndarray:
     """Euclidean distance of every image to its nearest real one, over pixels in [0, 1]: float64 [n]."""
-    from sklearn.neighbors import NearestNeighbors
+    from sklearn.metrics import pairwise_distances_argmin_min
 
     def flat(pictures):
         return to_unit(pictures).reshape(len(pictures), -1)
 
-    index = NearestNeighbors(n_neighbors=1, algorithm="brute", n_jobs=-1).fit(flat(real))
-    return index.kneighbors(flat(images))[0][:, 0].astype(np.float64)
+    mine, nearest = flat(images), np.full(len(images), np.inf)
+    rows = max(1, _CHUNK_VALUES // mine.shape[1])  # Real records may lie on disk and not fit in memory.
+    for start in range(0, len(real), rows):
+        nearest = np.minimum(nearest, pairwise_distances_argmin_min(mine, flat(real[start:start + rows]))[1])
+    return nearest
 
 
 def memorisation(synthetic: np.ndarray, test: np.ndarray) -> dict[str, float]:

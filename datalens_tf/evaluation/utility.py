@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from datalens_tf import _validate, rng
 from datalens_tf.data import Dataset, as_dataset, to_unit
+from datalens_tf.data.datasets import fingerprint
 from datalens_tf.errors import DataError
 
 _NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; ")
@@ -150,12 +151,12 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
                   tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     callbacks, every_epoch = list(callbacks), {}
     if protocol.name == PAPER.name:
-        every_epoch = {"validation_data": _Batches(real, 1000), "validation_freq": 1}
+        every_epoch = {"validation_data": Batches(real, 1000), "validation_freq": 1}
     if state_dir is not None:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         callbacks += [tf.keras.callbacks.CSVLogger(state_dir / "epochs.csv", append=True),
                       tf.keras.callbacks.BackupAndRestore(state_dir / "state", delete_checkpoint=False)]
-    history = model.fit(_ShuffledBatches(synthetic, protocol.batch_size, seed), shuffle=False, epochs=epochs, verbose=0,
+    history = model.fit(ShuffledBatches(synthetic, protocol.batch_size, seed), shuffle=False, epochs=epochs, verbose=0,
                         callbacks=callbacks, **every_epoch).history
     tested = _logged_accuracies(state_dir / "epochs.csv") if every_epoch and state_dir is not None else history.get(
         "val_accuracy", [])
@@ -211,16 +212,20 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
       test: real test records.
       seeds: of the draw and of the classifier; not of the training of the generator.
       epochs, protocol, callbacks: as for `train_on_synthetic`.
-      state_dir: see there; one folder in it per seed.
+      state_dir: see there; one folder in it per seed and set of records.
 
     Raises:
       DataError: records that are not what they must be, or do not fit each other.
     """
     _validate.require(len(seeds) > 0, "seeds", tuple(seeds), "to name at least one seed")
-    results = [train_on_synthetic(*draw(seed), test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
-                                  protocol=protocol, callbacks=callbacks,
-                                  state_dir=None if state_dir is None else state_dir / f"seed{seed}")
-               for seed in seeds]
+
+    def trained(seed):
+        images, labels = draw(seed)
+        own = None if state_dir is None else state_dir / f"seed{seed}_{fingerprint(images, labels):08x}"
+        return train_on_synthetic(images, labels, test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
+                                  protocol=protocol, state_dir=own, callbacks=callbacks)
+
+    results = [trained(seed) for seed in seeds]
     accuracies = [result.accuracy for result in results]
     first = results[0]
     return {
@@ -280,7 +285,7 @@ def _logged_accuracies(path: pathlib.Path) -> list[float]:
         return [float(row["val_accuracy"]) for row in csv.DictReader(file)]
 
 
-class _Batches(tf.keras.utils.Sequence):
+class Batches(tf.keras.utils.Sequence):
     """Batches in stored order. Records stay as they are stored, scaled batch by batch: uint8 is 4x less."""
 
     def __init__(self, dataset: Dataset, batch_size: int):
@@ -296,7 +301,7 @@ class _Batches(tf.keras.utils.Sequence):
         return to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen]
 
 
-class _ShuffledBatches(_Batches):
+class ShuffledBatches(Batches):
     """Batches in a new order every epoch."""
 
     def __init__(self, dataset: Dataset, batch_size: int, seed: int):

@@ -94,6 +94,16 @@ def test_what_was_computed_is_kept(tmp_path, monkeypatch):
         tiny_evaluation(train.images[:-1], train.labels[:-1], cache=Cache(tmp_path), metrics=("classifiers",))
 
 
+def test_larger_images_are_measured_on_fewer_records():
+    quick, default, full = (evaluate.EFFORTS[name] for name in ("quick", "default", "full"))
+    small, large = (28, 28, 1), (64, 64, 3)
+    assert default.records("lda", (8, 8, 1)) == default.records("lda", small) == 60_000
+    assert default.records("lda", large) * 64 * 64 * 3 <= 60_000 * 784
+    assert default.records("gbm", small) == 5_000 > default.records("gbm", large) >= 200
+    assert default.records("cnn", large) == 60_000 and quick.records("cnn", large) == 1_000
+    assert {full.records(name, large) for name in classifiers.CLASSIFIERS} == {None}
+
+
 def test_progress_names_every_part(tmp_path, capsys):
     import sys
 

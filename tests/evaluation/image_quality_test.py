@@ -6,6 +6,7 @@ import scipy.linalg
 import tensorflow as tf
 
 from datalens_tf.errors import DataError, InvalidArgumentError
+from datalens_tf.evaluation import image_quality
 from datalens_tf.evaluation.image_quality import (
     InceptionFeatures, frechet_distance, inception_score, manifold_metrics, memorisation, nearest_distances)
 
@@ -91,6 +92,13 @@ def test_manifold_metrics_of_one_and_of_two_worlds(rng):
     assert copies["precision"] == 1 and copies["recall"] < 0.05 and copies["coverage"] < 0.05
     with pytest.raises(InvalidArgumentError, match=r"len\(synthetic\)=5 > neighbours=5"):
         manifold_metrics(features, features[:5])
+
+
+def test_distances_do_not_depend_on_chunks(rng, monkeypatch):
+    images, real = rng.random((20, 4, 4, 1), np.float32), rng.random((50, 4, 4, 1), np.float32)
+    whole = nearest_distances(images, real)
+    monkeypatch.setattr(image_quality, "_CHUNK_VALUES", 7 * 16)
+    np.testing.assert_allclose(nearest_distances(images, real), whole, rtol=1e-5)
 
 
 def test_copied_records_are_noticed(rng):

@@ -1,5 +1,7 @@
 """The utility protocol: learns what there is to learn, and nothing from the test data but the final number."""
 
+import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -8,7 +10,8 @@ import tensorflow as tf
 
 from datalens_tf.data import as_dataset, load_dataset, to_unit
 from datalens_tf.errors import DataError, InvalidArgumentError
-from datalens_tf.evaluation.utility import evaluate_utility, paper_classifier, train_on_synthetic
+from datalens_tf.evaluation.utility import (
+    FROZEN, PAPER, evaluate_utility, paper_classifier, paper_protocol, train_on_synthetic)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,46 @@ def test_metrics_of_several_seeds(digits):
     assert not metrics["follows_protocol"]
     assert "not" in metrics["privacy_note"] and "last epoch" in metrics["protocol"]
     assert evaluate_utility(train.images[:300], train.labels[:300], test, epochs=1)["accuracy_std"] is None
+
+
+def test_the_papers_protocol_continues_where_it_was_interrupted(digits, tmp_path):
+    train, test = digits
+    short = dataclasses.replace(PAPER, learning_rate=0.1, epochs=4)
+    seen = []
+
+    class Stop(Exception):
+        pass
+
+    def count(epoch, logs):
+        seen.append(epoch)
+        if len(seen) == 3:
+            raise Stop
+
+    def run(images=train.images):
+        return evaluate_utility(images, train.labels, test, protocol=short, state_dir=tmp_path,
+                                callbacks=[tf.keras.callbacks.LambdaCallback(on_epoch_begin=count)])
+
+    with pytest.raises(Stop):
+        run()
+    metrics = run()
+    assert seen == [0, 1, 2, 2, 3] and metrics["epochs"] == 4 and metrics["protocol_name"] == "paper"
+    assert "Sgd 0.1, batch 512, 4 epochs" in metrics["protocol"] and not metrics["follows_protocol"]
+    result, = metrics["per_seed"]
+    rows = list(csv.DictReader(next(tmp_path.glob("*/epochs.csv")).open()))
+    assert [int(row["epoch"]) for row in rows] == [0, 1, 2, 3]
+    assert result["accuracy"] == pytest.approx(float(rows[-1]["val_accuracy"]), abs=1e-6)
+    # Of all epochs, before the interruption too.
+    assert result["best_epoch_accuracy"] == pytest.approx(max(float(row["val_accuracy"]) for row in rows))
+    assert run()["per_seed"] == metrics["per_seed"] and len(seen) == 5  # It was done.
+    seen.clear()
+    with pytest.raises(Stop):  # Other images start anew.
+        run(train.images[::-1])
+    assert seen == [0, 1, 2]
+
+
+def test_each_data_set_has_the_papers_own_protocol():
+    assert paper_protocol("mnist").epochs == 600 and paper_protocol("celeba_hair").epochs == 250
+    assert FROZEN.epochs == 10 and FROZEN.num_synthetic == 60_000 and "Adam 0.001, batch 256" in FROZEN.text
 
 
 @pytest.mark.parametrize("images, labels, message", [
