@@ -44,6 +44,8 @@ setup(
         "scikit-learn>=1.3,<2",
         "absl-py",
         "attrs",
+        # Decides what float64 leaves open when exact noise is drawn.
+        "mpmath",
         "Pillow",
         "requests",
         "tqdm",

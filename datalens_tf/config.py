@@ -12,6 +12,7 @@ from datalens_tf.errors import InvalidArgumentError
 ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
 PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
+NOISES = ("rounded_gaussian", "gaussian")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class DataLensConfig:
       top_k: coordinates each teacher votes on, per image [k].
       clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
       noise_stddev: standard deviation of the noise on the vote sum [sigma], in votes.
+      noise: `rounded_gaussian`, exact and integer like the votes; or `gaussian`, in floating point.
       vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1].
       step_size: how far an image is moved along the released direction [gamma], in pixel units.
       latent_dim: dimension of the latents.
@@ -70,6 +72,7 @@ class DataLensConfig:
     top_k: int = 200
     clip: float | None = 1e-5
     noise_stddev: float = 5000.0
+    noise: str = "rounded_gaussian"
     vote_threshold: float = 0.7
     step_size: float = 1e-3
     latent_dim: int = 50
@@ -133,6 +136,7 @@ class DataLensConfig:
         v.between("beta_2", self.beta_2, 0, 0.99)
         v.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
         v.one_of("latent_distribution", self.latent_distribution, LATENT_DISTRIBUTIONS)
+        v.one_of("noise", self.noise, NOISES)
         v.one_of("precision", self.precision, PRECISIONS)
         v.one_of("accountant", self.accountant, ACCOUNTANTS)
         if self.num_steps is not None:
@@ -147,6 +151,8 @@ class DataLensConfig:
             v.integer("num_owners", self.num_owners, at_least=1)
             v.require(self.num_owners <= self.num_teachers, "num_owners", self.num_owners,
                       f"<= num_teachers={self.num_teachers}")
+            v.require(self.noise == "gaussian", "noise", self.noise,
+                      "to be 'gaussian' where owners add shares of it: rounded shares do not add up to rounded noise")
         v.require(self.owner_tolerance < (self.num_owners or 1), "owner_tolerance", self.owner_tolerance,
                   f"< num_owners={self.num_owners}, the number of those who add noise")
 
@@ -175,6 +181,7 @@ class DataLensConfig:
             raise InvalidArgumentError(f"Expected a JSON configuration: {error}.") from error
         if not isinstance(fields, Mapping):
             raise InvalidArgumentError("Expected a JSON configuration to be an object of settings.")
+        fields = {"noise": "gaussian"} | dict(fields)  # All there was before it became a setting.
         try:
             return cls().replace(**fields)
         except TypeError as error:

@@ -17,7 +17,7 @@ CHECKPOINTS = pathlib.Path(__file__).parents[1] / "checkpoints"
 ENTRIES = sorted(path for path in CHECKPOINTS.iterdir() if path.is_dir())
 
 ALLOWED = re.compile(
-    r"config\.json|ledger\.jsonl|privacy\.(json|txt)|metrics\.json|samples\.png|generator/1/("
+    r"config\.json|ledger\.jsonl|privacy\.(json|txt)|metrics\.json|report\.html|samples\.png|generator/1/("
     r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-00000-of-00001)|"
     r"assets\.extra/(model\.json|privacy\.(json|txt)))")
 ACCURACY = 1e-9  # of a recomputed epsilon, relative

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import math
 
 import pytest
@@ -127,12 +128,20 @@ def test_malformed_json(text):
         DataLensConfig.from_json(text)
 
 
+def test_settings_from_before_noise_was_one_mean_floating_point():
+    old = json.loads(DataLensConfig().to_json())
+    del old["noise"]
+    assert DataLensConfig.from_json(json.dumps(old)).noise == "gaussian"
+    assert DataLensConfig.from_json(DataLensConfig().to_json()).noise == "rounded_gaussian"
+
+
 def test_every_setting_changes_the_digest():
     base = DataLensConfig()
     changes = {"method": None, "dataset": "mnist", "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
                "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
-               "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "num_owners": 3, "owner_tolerance": 2}
-    needed = {"owner_tolerance": {"num_owners": 3}}
+               "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "num_owners": 3, "owner_tolerance": 2,
+               "noise": "gaussian"}
+    needed = {"num_owners": {"noise": "gaussian"}, "owner_tolerance": {"noise": "gaussian", "num_owners": 3}}
     digests = {config_digest(base.to_json())}
     for field in dataclasses.fields(base):
         value = getattr(base, field.name)

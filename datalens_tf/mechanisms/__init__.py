@@ -5,5 +5,6 @@ because their libraries load slowly.
 """
 
 from datalens_tf.mechanisms.base import Mechanism
-from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, SecureGaussianNoise
+from datalens_tf.mechanisms.noise import (
+    InsecureSeededNoise, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise)
 from datalens_tf.mechanisms.topagg import TopAgg, topk_stochastic_sign

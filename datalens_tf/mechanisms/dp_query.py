@@ -12,7 +12,7 @@ import tensorflow_privacy as tfp
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.base import Mechanism
-from datalens_tf.mechanisms.noise import NoiseSource, SecureGaussianNoise
+from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
 
 TopAggGlobalState = collections.namedtuple("TopAggGlobalState", ["num_releases"])
 
@@ -31,7 +31,7 @@ class TopAggSumQuery(tfp.SumAggregationDPQuery):
 
     def __init__(self, mechanism: Mechanism, noise: NoiseSource | None = None):
         self._mechanism = mechanism
-        self._noise = noise or SecureGaussianNoise()
+        self._noise = noise or RoundedGaussianNoise()
 
     def initial_global_state(self) -> TopAggGlobalState:
         """No releases yet."""

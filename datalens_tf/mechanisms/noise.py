@@ -7,7 +7,7 @@ operating system's entropy and has no seed; the seeded source exists for tests a
 import abc
 import math
 import os
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 from scipy import special
@@ -21,10 +21,12 @@ class NoiseSource(abc.ABC):
     Attributes:
       is_secure: whether the noise is unpredictable; if not, nothing released with it is private.
       description: one phrase for the privacy statement.
+      caveat: sentences for it about what the analysis assumes of the noise.
     """
 
     is_secure: bool
     description: str
+    caveat: str
 
     @abc.abstractmethod
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
@@ -40,6 +42,80 @@ class NoiseSource(abc.ABC):
         """
 
 
+class RoundedGaussianNoise(NoiseSource):
+    """Gaussian noise of infinite precision, rounded to integers, from the operating system's cryptographic generator.
+
+    Formal guarantee: votes are integers f, so f + round(X) = round(f + X) for every real X that is not half an integer.
+    With X ~ N(0, stddev^2) the release is therefore the Gaussian mechanism's, rounded: post-processing of it, with at
+    most its privacy loss, by every accountant, for any number of adaptively composed releases. (The discrete Gaussian
+    of Canonne, Kamath and Steinke 2020 has this for Renyi accounting only.)
+
+    Exactness: X is decided by a sign bit and by infinitely many bits of its tail probability, of which 63 are drawn
+    first. Where float64's quantile, with all its error, leaves no doubt about the integer, it is taken; else further
+    bits are drawn and the question is decided in multi-precision arithmetic. No float's rounding shows in the result.
+    No seed influences it, not even of a process that seeds every other generator; `index` is ignored.
+    """
+
+    is_secure = True
+    description = ("Gaussian noise of infinite precision, rounded to integers, from the operating system's entropy "
+                   "(os.urandom), without a seed")
+    caveat = ("Votes are integers, so the release is the Gaussian mechanism's result, rounded: the analysis of the "
+              "Gaussian mechanism holds for it as it is, and no floating-point number shows in it.")
+
+    def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
+        """See `NoiseSource.draw`; the values are integers."""
+        _check_stddev(stddev)
+        if stddev == 0:
+            return np.zeros(shape)
+        sign, bits = _sign_and_tail_bits(math.prod(shape))
+        magnitude, certain = _rounded_quantiles(bits, stddev)
+        for position in np.flatnonzero(~certain):
+            magnitude[position] = _exact_quantile(int(bits[position]), stddev, os.urandom)
+        return (sign * magnitude).reshape(shape)
+
+
+def _sign_and_tail_bits(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random signs, and the first 63 bits after 2^-1 of tail probabilities in (0, 1/2): uint64."""
+    words = np.frombuffer(os.urandom(8 * count), np.uint64)
+    return 1.0 - 2.0 * (words & np.uint64(1)), words >> np.uint64(1)
+
+
+def _rounded_quantiles(bits: np.ndarray, stddev: float) -> tuple[np.ndarray, np.ndarray]:
+    """round(x) for P[X > x] in [bits, bits + 1) * 2^-64, and whether float64 could be sure of it."""
+    tail = bits.astype(np.float64)
+    # Decreasing in the tail probability: the ends of the interval of what further bits may make of it. float64 has
+    # them and their quantile within 1e-14 of stddev; a thousand times that is left.
+    with np.errstate(divide="ignore"):
+        high, low = (-stddev * special.ndtri(np.minimum(end * 2.0**-64, 0.5)) for end in (tail, tail + 1))
+    margin = 1e-11 * stddev
+    largest, smallest = np.floor(high + margin + 0.5), np.floor(np.maximum(low - margin, 0.0) + 0.5)
+    return smallest, (largest == smallest) & (high < 9 * stddev)
+
+
+def _exact_quantile(bits: int, stddev: float, entropy: Callable[[int], bytes]) -> int:
+    """round(x) for P[X > x] = 0.0bits..., whose further bits are drawn until they decide it."""
+    import mpmath
+
+    length = 64
+    while True:
+        with mpmath.workprec(2 * length + 128):
+            low, high = (mpmath.ldexp(end, -length) for end in (bits, bits + 1))
+            scale = mpmath.mpf(stddev) * mpmath.sqrt(2)
+
+            def beyond(integer):
+                """P[X > integer + 1/2]."""
+                return mpmath.erfc((integer + mpmath.mpf(1) / 2) / scale) / 2
+
+            # x is rounded to k where beyond(k) < tail probability < beyond(k - 1), which decreases in k.
+            first, last = 0, max(2, math.ceil(stddev * math.sqrt(4 * length)))
+            while first < last:  # the smallest k with beyond(k) <= low
+                middle = (first + last) // 2
+                first, last = (first, middle) if beyond(middle) <= low else (middle + 1, last)
+            if first == 0 or high <= beyond(first - 1):
+                return first
+        bits, length = bits << 64 | int.from_bytes(entropy(8), "big"), length + 64
+
+
 class SecureGaussianNoise(NoiseSource):
     """Gaussian noise from the operating system's cryptographic generator (`os.urandom`), by inversion in float64.
 
@@ -48,16 +124,17 @@ class SecureGaussianNoise(NoiseSource):
 
     is_secure = True
     description = "continuous Gaussian in float64, from the operating system's entropy (os.urandom), without a seed"
+    caveat = ("The analysis is for real numbers; floating-point arithmetic is known to deviate from it in the last "
+              "digits of each noisy vote, and an attacker who obtains the raw noisy sums at full precision could in "
+              "principle exploit this. The released generator only depends on them after thresholding.")
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
         """See `NoiseSource.draw`."""
         _check_stddev(stddev)
-        bits = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64).reshape(shape)
         # One bit of sign and 63 of tail probability in (0, 1/2]: both tails reach 9 sigma at full precision, where
         # inverting one uniform in (0, 1) would round the upper tail to a coarse grid and could return infinity.
-        sign = 1.0 - 2.0 * (bits & np.uint64(1))
-        tail = ((bits >> np.uint64(1)) + 0.5) * 2.0**-64
-        return sign * special.ndtri(tail) * stddev
+        sign, bits = _sign_and_tail_bits(math.prod(shape))
+        return (sign * special.ndtri((bits + 0.5) * 2.0**-64) * stddev).reshape(shape)
 
 
 class InsecureSeededNoise(NoiseSource):
@@ -65,6 +142,7 @@ class InsecureSeededNoise(NoiseSource):
 
     is_secure = False
     description = "predictable: a fixed seed, for tests only"
+    caveat = "It hides nothing."
 
     def __init__(self, seed: int):
         _validate.integer("seed", seed, at_least=0)

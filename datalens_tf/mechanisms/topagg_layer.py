@@ -16,7 +16,7 @@ class TopAggLayer(tf.keras.layers.Layer):
     float32, and not cryptographic. Without a `seed` every call takes a fresh one from the operating system's entropy
     and nothing of it is stored. With a `seed` the noise is reproducible, also by anyone who reads the seed in the
     layer's configuration, and the output is NOT PRIVATE towards them. The layer charges no ledger. To release a
-    generator use `datalens_tf.mechanisms.TopAgg` with `SecureGaussianNoise`, which is what training does.
+    generator use `datalens_tf.mechanisms.TopAgg` with `RoundedGaussianNoise`, which is what training does.
 
     The first axis counts teachers, not independent examples: call the layer on all N at once; `predict` would cut them
     into batches and vote within each.

@@ -33,9 +33,7 @@ _ASSUMPTIONS = (
     "Steps are composed adaptively: later steps may depend on everything released before.",
     "Public: the settings, the number of records, the list of classes, the image shape, the order of the records, and "
     "that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
-    "Noise: {noise_source}. The analysis is for real numbers; floating-point arithmetic is known to deviate from it in "
-    "the last digits of each noisy vote, and an attacker who obtains the raw noisy sums at full precision could in "
-    "principle exploit this. The released generator only depends on them after thresholding.",
+    "Noise: {noise_source}. {noise_caveat}",
 )
 
 _OWNERS = (
@@ -110,7 +108,7 @@ def privacy_statement(
                   "owner_noise_stddev": config.noise_stddev * math.sqrt(config.noise_share),
                   "epsilon_towards_driver": towards_driver}
         assumptions += _OWNERS
-    texts = facts | {"accountant": config.accountant}
+    texts = facts | {"accountant": config.accountant, "noise_caveat": noise.caveat}
     if facts.get("epsilon_towards_driver") is not None:
         texts["epsilon_towards_driver"] = round_up(facts["epsilon_towards_driver"])
     return {

@@ -10,7 +10,8 @@ import tensorflow as tf
 from scipy import stats
 
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms import InsecureSeededNoise, Mechanism, NoiseSource, SecureGaussianNoise
+from datalens_tf.mechanisms import (
+    InsecureSeededNoise, Mechanism, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise)
 from datalens_tf.privacy import accounting
 
 
@@ -111,11 +112,11 @@ class MechanismConformance:
     @pytest.mark.parametrize("factor, accepted", [(1.0, True), (2 / 3, False), (3 / 2, False)])
     def test_noise_has_the_promised_scale(self, factor, accepted, share):
         # Accepting wrongly or rejecting wrongly has probability below 1e-6 with 20,000 draws.
-        sigma = 7.0
+        sigma = 7000.0  # Rounding to integers does not show.
         mechanism = self.make(noise_stddev=sigma)
         vote_sum = self.vote_sum()
         repeats = 20_000 // vote_sum.size
-        noise = np.concatenate([(mechanism.privatize(vote_sum, SecureGaussianNoise(), i, share) - vote_sum).ravel()
+        noise = np.concatenate([(mechanism.privatize(vote_sum, RoundedGaussianNoise(), i, share) - vote_sum).ravel()
                                 for i in range(repeats)])
         assert (stats.kstest(noise, "norm", args=(0, sigma * factor * share**0.5)).pvalue > 1e-7) == accepted
 

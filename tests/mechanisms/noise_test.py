@@ -1,11 +1,17 @@
+"""Noise: what it is, where it comes from, and that it is exactly what is accounted for."""
+
+import math
 import os
+import random
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms import InsecureSeededNoise, SecureGaussianNoise
+from datalens_tf.mechanisms import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise
+
+SECURE = [RoundedGaussianNoise(), SecureGaussianNoise()]
 
 
 def test_secure_noise_is_standard_normal_times_stddev():
@@ -31,30 +37,126 @@ def test_both_tails_reach_nine_sigma(monkeypatch):
     assert 9 < abs(low) < 10 and low == -high
 
 
-def test_noise_reads_the_operating_systems_entropy(monkeypatch):
+@pytest.mark.parametrize("source", SECURE)
+def test_noise_reads_the_operating_systems_entropy(monkeypatch, source):
     asked = []
     original = os.urandom
     monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or original(n))
-    SecureGaussianNoise().draw((3, 5), 1.0, 0)
+    source.draw((3, 5), 1.0, 0)
     assert asked == [8 * 15]
 
 
-def test_the_same_charge_drawn_twice_has_different_secure_noise():
-    source = SecureGaussianNoise()
+@pytest.mark.parametrize("source", SECURE)
+def test_no_seed_has_a_say(source):
+    draws = []
+    for _ in range(2):
+        np.random.seed(0)
+        random.seed(0)
+        draws.append(source.draw((50,), 100.0, 3))
+    # One of 50 pairs of integers is equal with probability 0.003; eight of them with less than 1e-12.
+    assert np.sum(draws[0] == draws[1]) < 8
+
+
+@pytest.mark.parametrize("source", SECURE[1:])
+def test_the_same_charge_drawn_twice_has_different_secure_noise(source):
     assert not np.any(source.draw((50,), 1.0, 3) == source.draw((50,), 1.0, 3))
 
 
 def test_only_the_secure_source_says_so():
-    assert SecureGaussianNoise().is_secure and not InsecureSeededNoise(0).is_secure
+    assert all(source.is_secure for source in SECURE) and not InsecureSeededNoise(0).is_secure
 
 
-@pytest.mark.parametrize("source", [SecureGaussianNoise(), InsecureSeededNoise(0)])
+@pytest.mark.parametrize("source", [*SECURE, InsecureSeededNoise(0)])
 @pytest.mark.parametrize("stddev", [-1.0, np.nan, np.inf, None])
 def test_a_standard_deviation_that_is_no_number_is_refused(source, stddev):
     with pytest.raises(InvalidArgumentError, match="stddev="):
         source.draw((2,), stddev, 0)
 
 
-@pytest.mark.parametrize("source", [SecureGaussianNoise(), InsecureSeededNoise(0)])
+@pytest.mark.parametrize("source", [*SECURE, InsecureSeededNoise(0)])
 def test_zero_standard_deviation_is_no_noise(source):
     assert np.all(source.draw((2, 3), 0.0, 0) == 0.0)
+
+
+# Rounded Gaussian noise.
+
+
+def rounded_probability(integer, stddev):
+    """P[round(X) = integer] for X ~ N(0, stddev^2), without cancellation in the tails."""
+    low, high = (abs(integer) - 0.5) / stddev, (abs(integer) + 0.5) / stddev
+    return stats.norm.sf(low) - stats.norm.sf(high)
+
+
+@pytest.mark.parametrize("stddev", [0.2, 1.0, 3.3])
+def test_rounded_noise_has_the_probabilities_of_a_rounded_gaussian(stddev):
+    drawn = RoundedGaussianNoise().draw((100_000,), stddev, 0)
+    assert np.all(drawn == np.rint(drawn))
+    edge = max(1, int(2.5 * stddev))
+    observed = [np.sum(drawn <= -edge), *(np.sum(drawn == n) for n in range(1 - edge, edge)), np.sum(drawn >= edge)]
+    inner = [rounded_probability(n, stddev) for n in range(1 - edge, edge)]
+    outer = (1 - sum(inner)) / 2
+    expected = np.array([outer, *inner, outer]) * len(drawn)
+    assert stats.chisquare(observed, expected * sum(observed) / expected.sum()).pvalue > 1e-7
+
+
+def test_rounded_noise_at_the_presets_level_is_gaussian():
+    drawn = RoundedGaussianNoise().draw((200, 500), 5000.0, 0)
+    assert drawn.dtype == np.float64 and drawn.shape == (200, 500) and np.all(drawn == np.rint(drawn))
+    # Rounding moves the distribution function by less than 1e-4, which 100,000 draws cannot see.
+    assert stats.kstest(drawn.ravel() / 5000.0, "norm").pvalue > 1e-7
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(drawn.ravel() / (5000.0 * wrong), "norm").pvalue < 1e-7
+    assert abs(np.corrcoef(drawn.ravel()[:-1], drawn.ravel()[1:])[0, 1]) < 6 / 316
+
+
+@pytest.mark.parametrize("stddev", [0.01, 0.7, 12.5, 5000.0, 1e9])
+def test_the_fast_way_is_the_exact_one_wherever_it_is_sure(stddev):
+    bits = np.concatenate([np.random.default_rng(0).integers(0, 2**63, 150, np.uint64),
+                           np.array([0, 1, 2**10, 2**40, 2**62, 2**63 - 1], np.uint64)])
+    fast, certain = noise._rounded_quantiles(bits, stddev)
+    exact = [noise._exact_quantile(int(word), stddev, os.urandom) for word in bits]
+    assert np.array_equal(fast[certain], np.array(exact)[certain])
+    assert not certain[150] and (stddev > 1e6 or np.mean(certain) > 0.9)
+
+
+def test_doubtful_draws_take_more_entropy_until_they_are_decided():
+    # The tail probability of exactly 1/2 standard deviation, to 64 bits: the next ones decide between 0 and 1.
+    word = int(stats.norm.sf(0.5) * 2**64)
+    with_bits = [noise._exact_quantile(bits, 1.0, lambda n, b=byte: bytes([b]) * n)
+                 for bits in (word - 2**12, word + 2**12) for byte in (0x00, 0xFF)]
+    assert with_bits == [1, 1, 0, 0]
+    import mpmath
+    with mpmath.workprec(400):
+        exact = int(mpmath.floor(mpmath.erfc(mpmath.mpf(1) / 2 / mpmath.sqrt(2)) / 2 * 2**64))
+    asked = []
+
+    def entropy(byte):
+        return lambda n: asked.append(n) or bytes([byte]) * n
+
+    assert noise._exact_quantile(exact, 1.0, entropy(0x00)) == 1 and noise._exact_quantile(exact, 1.0, entropy(0xFF)) == 0
+    assert asked == [8, 8]
+
+
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+def test_rounded_noise_of_extreme_words_is_finite(monkeypatch, byte):
+    left = [bytes([byte]) * 32]
+    original = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda n: left.pop() if left else original(n))
+    drawn = RoundedGaussianNoise().draw((4,), 1.0, 0)
+    # A tail probability below 2^-64 is beyond 9 standard deviations; one of 1/2 is 0.
+    assert np.all(np.abs(drawn) >= 9) and np.all(np.abs(drawn) < 20) if byte == 0 else np.all(drawn == 0)
+
+
+@pytest.mark.parametrize("stddev,shift", [(0.5, 1), (1.0, 2), (3.0, 1), (3.0, 7), (20.0, 9)])
+def test_rounding_never_costs_privacy(stddev, shift):
+    """delta(epsilon) of the rounded release, summed exactly, against the closed form of the Gaussian mechanism."""
+    reach = int(40 * stddev) + shift + 3
+    here = np.array([rounded_probability(n, stddev) for n in range(-reach, reach + 1)])
+    there = np.array([rounded_probability(n - shift, stddev) for n in range(-reach, reach + 1)])
+    mu = shift / stddev
+    for epsilon in (0.0, 0.1, 0.5, 1.0, 3.0):
+        spent = np.sum(np.maximum(0, there - math.exp(epsilon) * here))
+        allowed = stats.norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * stats.norm.cdf(-epsilon / mu - mu / 2)
+        assert spent <= allowed * (1 + 1e-9) + 1e-15
+        if stddev >= 3 and allowed > 1e-6:
+            assert spent > 0.7 * allowed  # And the bound is no slack one.

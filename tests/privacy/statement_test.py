@@ -68,7 +68,7 @@ def test_epsilon_follows_the_accountant_of_the_budget():
 
 @pytest.mark.parametrize("tolerance", [0, 2, 3])
 def test_owners_are_told_what_the_driver_sees_of_them(tolerance):
-    config = CONFIG.replace(num_owners=4, owner_tolerance=tolerance)
+    config = CONFIG.replace(noise="gaussian", num_owners=4, owner_tolerance=tolerance)
     statement = make(config=config)
     share = CONFIG.noise_stddev / math.sqrt(4 - tolerance)
     alone = TopAgg.from_config(CONFIG.replace(noise_stddev=share)).dp_event(CONFIG.batch_size)

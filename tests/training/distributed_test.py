@@ -27,7 +27,7 @@ from tests.training.trainer_test import released_bytes
 CONFIG = tiny.CONFIG
 MECHANISM = TopAgg.from_config(CONFIG)
 RAY = PerformanceOptions(distribute="ray", num_actors=2)
-OWNED = CONFIG.replace(num_owners=2, dataset="npz:{owner}")
+OWNED = CONFIG.replace(noise="gaussian", num_owners=2, dataset="npz:{owner}")
 
 
 @pytest.fixture(name="ray", scope="module")
@@ -116,7 +116,7 @@ def test_an_actor_refuses_other_records_than_its_teachers_know(tmp_path):
 
 
 def test_an_owner_never_shows_votes_without_its_noise(tmp_path):
-    config = CONFIG.replace(num_owners=2, owner_tolerance=0, noise_stddev=30.0)
+    config = CONFIG.replace(noise="gaussian", num_owners=2, owner_tolerance=0, noise_stddev=30.0)
     share, plain = make_share(tmp_path / "owner", 0, config), make_share(tmp_path / "plain", 0)
     votes = round_(plain, 0, 0)
     assert round_(share, 0, 0) is None
@@ -128,14 +128,14 @@ def test_an_owner_never_shows_votes_without_its_noise(tmp_path):
 
 
 def test_an_owner_refuses_a_driver_with_another_configuration(tmp_path):
-    config = CONFIG.replace(num_owners=2)
+    config = CONFIG.replace(noise="gaussian", num_owners=2)
     make_share(tmp_path, 0, config)._lock.close()
     with pytest.raises(CheckpointError, match="another configuration"):
         make_share(tmp_path, 0, config.replace(epsilon=20.0))
 
 
 def test_an_owner_counts_for_itself_and_stops_at_its_budget(tmp_path):
-    config = CONFIG.replace(num_owners=2, num_steps=None, epsilon=2.0)
+    config = CONFIG.replace(noise="gaussian", num_owners=2, num_steps=None, epsilon=2.0)
     share = make_share(tmp_path, 0, config)
     with pytest.raises(Exception, match="budget"):
         for step in range(1000):
@@ -147,7 +147,7 @@ def test_an_owner_counts_for_itself_and_stops_at_its_budget(tmp_path):
 
 @pytest.mark.parametrize("num_owners,tolerance", [(2, 0), (5, 0), (5, 2)])
 def test_noise_of_honest_owners_reaches_the_promised_level(num_owners, tolerance):
-    config = CONFIG.replace(num_teachers=10, num_owners=num_owners, owner_tolerance=tolerance)
+    config = CONFIG.replace(noise="gaussian", num_teachers=10, num_owners=num_owners, owner_tolerance=tolerance)
     honest = num_owners - tolerance
     assert honest * config.noise_share == pytest.approx(1.0)
     assert num_owners * config.noise_share >= 1.0
@@ -284,14 +284,14 @@ def test_an_owner_lost_between_vote_and_release_burns_the_charge(ray, tmp_path, 
 
 def test_data_that_all_owners_would_load_is_refused():
     with pytest.raises(InvalidArgumentError, match="dataset='mnist' to contain {owner}"):
-        Owners(CONFIG.replace(num_owners=2, dataset="mnist"), RAY)
+        Owners(CONFIG.replace(noise="gaussian", num_owners=2, dataset="mnist"), RAY)
 
 
 @pytest.mark.parametrize("options", [PerformanceOptions(), RAY])
 def test_shares_of_the_noise_without_owners_are_refused(tmp_path, options):
     """Two actors that add a fifth of the noise each would release with less than was charged for."""
     with pytest.raises(InvalidArgumentError, match="num_owners=5 to be .* which is None"):
-        Trainer(CONFIG.replace(num_owners=5, num_teachers=5), tiny.dataset(), tmp_path, options=options)
+        Trainer(CONFIG.replace(noise="gaussian", num_owners=5, num_teachers=5), tiny.dataset(), tmp_path, options=options)
 
 
 def test_owners_are_not_trained_as_one_party(ray, tmp_path, owned):
@@ -304,7 +304,7 @@ def test_owners_are_not_trained_as_one_party(ray, tmp_path, owned):
 
 
 def test_owners_must_agree():
-    config, facts = CONFIG.replace(num_owners=2), dict(image_shape=(8, 8, 1), num_classes=3, records_per_teacher=3)
+    config, facts = CONFIG.replace(noise="gaussian", num_owners=2), dict(image_shape=(8, 8, 1), num_classes=3, records_per_teacher=3)
     check_owners(config, [facts, facts])
     with pytest.raises(DataError, match="owner 1 has num_classes 4, owner 0 has 3"):
         check_owners(config, [facts, facts | {"num_classes": 4}])
@@ -325,8 +325,8 @@ def test_a_missing_cluster_is_one_clear_line(monkeypatch):
 
 
 def test_the_command_line_trains_with_owners(ray, tmp_path, owned, capsys):
-    flags = ["--dataset", owned.dataset, "--num_owners=2", "--num_teachers=4", "--num_steps=2", "--top_k=5",
-             "--batch_size=3", "--teacher_batch_size=3", "--noise_stddev=20", "--epsilon=100", "--generator_filters=4",
+    flags = ["--dataset", owned.dataset, "--noise=gaussian", "--num_owners=2", "--num_teachers=4", "--num_steps=2",
+             "--top_k=5", "--batch_size=3", "--teacher_batch_size=3", "--noise_stddev=20", "--epsilon=100", "--generator_filters=4",
              "--generator_units=8", "--discriminator_filters=4", "--discriminator_units=8", "--latent_dim=4",
              "--warmup_teacher_steps=1", "--teacher_steps=1"]
     assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags]) == 2
