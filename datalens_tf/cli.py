@@ -227,8 +227,24 @@ def _compare(args: argparse.Namespace) -> None:
 
 def _privacy(args: argparse.Namespace) -> None:
     """`datalens privacy`."""
+    accountants = ACCOUNTANTS if args.accountants == "all" else (args.accountants,)
+    if args.ledgers:
+        given = sorted(name for name in ("preset", *_given(args, DataLensConfig)) if hasattr(args, name))
+        if set(given) - {"delta"}:
+            raise InvalidArgumentError(f"Expected --ledger without --{(set(given) - {'delta'}).pop()}: ledgers hold "
+                                       "what was spent; only --delta can be chosen.")
+
+        from datalens_tf.privacy.ledger import PrivacyLedger
+        from datalens_tf.privacy.report import composition_report, render_composition
+
+        # A run folder stands for the ledger in it.
+        paths = [path / "ledger.jsonl" if path.is_dir() else path for path in map(pathlib.Path, args.ledgers)]
+        report = composition_report([PrivacyLedger.read(path) for path in paths], getattr(args, "delta", None),
+                                    accountants)
+        print(json.dumps(report, indent=2) if args.json else render_composition(report))
+        return
     if not any(hasattr(args, name) for name in ("preset", "epsilon", "num_steps")):
-        raise InvalidArgumentError("Expected --preset, --epsilon or --num_steps: what to account for.")
+        raise InvalidArgumentError("Expected --preset, --epsilon, --num_steps or --ledger: what to account for.")
     given = _given(args, DataLensConfig)
     config = (_preset_config(args) if hasattr(args, "preset") else DataLensConfig()).replace(**given)
     # A budget is asked about when it is given, or nothing else is.
@@ -236,7 +252,7 @@ def _privacy(args: argparse.Namespace) -> None:
 
     from datalens_tf.privacy.report import privacy_report, render_tables
 
-    report = privacy_report(config, budget, ACCOUNTANTS if args.accountants == "all" else (args.accountants,))
+    report = privacy_report(config, budget, accountants)
     print(json.dumps(report, indent=2) if args.json else render_tables(report))
 
 
@@ -432,6 +448,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_fields(privacy, DataLensConfig, ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta"))
     privacy.add_argument("--accountant", dest="accountants", choices=("all", *ACCOUNTANTS), default="all",
                          help=f"all (the default), {', '.join(ACCOUNTANTS)}")
+    privacy.add_argument("--ledger", dest="ledgers", action="append", default=[], metavar="FILE",
+                         help="a run's ledger or run folder; several: what they cost together, if they are about the "
+                              "same records")
     privacy.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
 
     export = command("export", _export, "copy a run's generator to a folder that TensorFlow Serving reads")

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import pathlib
 import shlex
+import statistics
 from typing import Any, Mapping
 
 import numpy as np
@@ -31,12 +32,14 @@ class RunFacts:
       config: its settings.
       statement, statement_text: of its privacy.
       losses: student's loss by step; empty where there are no logs.
+      seconds_per_step: median time between two steps in the logs; None where there are no logs.
     """
 
     config: DataLensConfig
     statement: Mapping[str, Any]
     statement_text: str
     losses: Mapping[int, float]
+    seconds_per_step: float | None
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "RunFacts":
@@ -47,7 +50,8 @@ class RunFacts:
             text = (folder / "privacy.txt").read_text(encoding="utf-8")
         except (OSError, ValueError, InvalidArgumentError) as error:
             raise CheckpointError(f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
-        return cls(config=config, statement=statement, statement_text=text, losses=student_losses(folder / "logs"))
+        losses, seconds = training_log(folder / "logs")
+        return cls(config=config, statement=statement, statement_text=text, losses=losses, seconds_per_step=seconds)
 
 
 def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts | None,
@@ -82,18 +86,21 @@ def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = 12) -> np
     return picture if picture.dtype == np.uint8 else np.rint(picture * 255).astype(np.uint8)
 
 
-def student_losses(logs: pathlib.Path) -> dict[int, float]:
-    """The student's loss by step, from TensorBoard's files."""
+def training_log(logs: pathlib.Path) -> tuple[dict[int, float], float | None]:
+    """The student's loss by step, and the median seconds between steps, from TensorBoard's files; ({}, None) for none."""
     if not logs.is_dir():
-        return {}
+        return {}, None
     from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
     from tensorboard.util import tensor_util
 
     events = EventAccumulator(str(logs), size_guidance={TENSORS: 0}).Reload()
     if "student_loss" not in events.Tags()["tensors"]:
-        return {}
-    losses = {event.step: float(tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors("student_loss")}
-    return dict(sorted(losses.items()))
+        return {}, None
+    told = {event.step: event for event in events.Tensors("student_loss")}  # A resumed run may tell a step twice.
+    told = [told[step] for step in sorted(told)]
+    pauses = [after.wall_time - before.wall_time for before, after in zip(told, told[1:])]
+    return ({event.step: float(tensor_util.make_ndarray(event.tensor_proto)) for event in told},
+            statistics.median(pauses) if pauses else None)
 
 
 def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:

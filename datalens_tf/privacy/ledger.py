@@ -101,7 +101,16 @@ class PrivacyLedger:
         Raises:
           LedgerError: the file is missing, or a line (its number is named) is damaged or altered.
         """
-        path = pathlib.Path(path)
+        return cls._load(pathlib.Path(path), repair=True)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "PrivacyLedger":
+        """`open` that never writes: a half-written last line is counted, and left as it is. Not for spending."""
+        return cls._load(pathlib.Path(path), repair=False)
+
+    @classmethod
+    def _load(cls, path: pathlib.Path, repair: bool) -> "PrivacyLedger":
+        """See `open`."""
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -126,7 +135,7 @@ class PrivacyLedger:
         ledger = cls._from_records(path, records, last_hash)
         ledger._size = len(content)
         if not complete:
-            ledger._repair(lines, len(records))
+            ledger._repair(lines, len(records), write=repair)
         return ledger
 
     def can_spend(self, event: dp_accounting.DpEvent) -> bool:
@@ -189,8 +198,8 @@ class PrivacyLedger:
         except (KeyError, TypeError, InvalidArgumentError) as error:
             raise _damaged(path, number, f"has unexpected content ({error})") from error
 
-    def _repair(self, lines: list[bytes], num_readable: int) -> None:
-        """Charges an unreadable last line, or ends a readable one, in one atomic replacement of the file."""
+    def _repair(self, lines: list[bytes], num_readable: int, write: bool) -> None:
+        """Charges an unreadable last line, or ends a readable one; if asked to, in one replacement of the file."""
         kept = b"".join(line + b"\n" for line in lines[:num_readable])
         if num_readable < len(lines):
             worst = max([self.step_event, *self._events()],
@@ -198,7 +207,8 @@ class PrivacyLedger:
             charge = Charge(index=len(self.charges), step=None, event=worst)
             line, self._last_hash = _seal(_charge_record(charge), self._last_hash)
             kept, self.charges = kept + line, (*self.charges, charge)
-        self._replace_file(kept)
+        if write:
+            self._replace_file(kept)
 
     def _append(self, line: bytes) -> None:
         """Appends and fsyncs, unless the file is not what we last left."""

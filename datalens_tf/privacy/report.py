@@ -1,11 +1,13 @@
-"""Accounting without training: what a budget pays for, what steps cost, what noise they need."""
+"""Accounting without training: what a budget pays for, what steps cost, what noise they need, what releases add up to."""
 
 from typing import Any, Sequence
 
+from datalens_tf import _validate
 from datalens_tf.config import ACCOUNTANTS, DataLensConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy import accounting
+from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import round_up
 
 
@@ -47,6 +49,50 @@ def privacy_report(config: DataLensConfig, epsilon: float | None, accountants: S
     if epsilon is not None and config.num_steps is not None:
         report["calibrated_noise_stddev"] = {name: calibrated(name) for name in accountants}
     return report
+
+
+def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = None,
+                       accountants: Sequence[str] = ACCOUNTANTS) -> dict[str, Any]:
+    """What several releases of the same records cost together, as a JSON-able dictionary.
+
+    All charges of all ledgers are composed adaptively: later releases may depend on earlier ones. Where the ledgers are
+    about different records the sum promises less than is true.
+
+    Args:
+      ledgers: at least one, each of a different file.
+      delta: at which epsilon is computed; by default that of the ledgers, if they agree.
+      accountants: of `config.ACCOUNTANTS`.
+
+    Raises:
+      InvalidArgumentError: a file given twice, or ledgers of different delta and none given.
+    """
+    paths = [ledger.path.resolve() for ledger in ledgers]
+    for path in paths:
+        _validate.require(paths.count(path) == 1, "ledger", str(path), "to be given once: it would be counted twice")
+    deltas = sorted({ledger.delta for ledger in ledgers})
+    if delta is None:
+        _validate.require(len(deltas) == 1, "delta", deltas, "to be one: give the one that epsilon is wanted at")
+        delta = deltas[0]
+
+    def epsilons(parts):
+        events = [charge.event for ledger in parts for charge in ledger.charges]
+        return {name: accounting.epsilon_of(events, delta, name) for name in accountants}
+
+    return {"delta": delta, "adjacency": "replace-one", "num_charges": sum(len(ledger.charges) for ledger in ledgers),
+            "ledgers": [{"path": str(ledger.path), "num_charges": len(ledger.charges), "epsilon": epsilons([ledger])}
+                        for ledger in ledgers],
+            "epsilon": epsilons(ledgers)}
+
+
+def render_composition(report: dict[str, Any]) -> str:
+    """The dictionary of `composition_report` as a table, numbers rounded up."""
+    rows = [("charges", *report["epsilon"], "ledger")]
+    rows += [(str(part["num_charges"]), *map(round_up, part["epsilon"].values()), part["path"])
+             for part in report["ledgers"]]
+    rows.append((str(report["num_charges"]), *map(round_up, report["epsilon"].values()), "all together"))
+    lines = [f"Epsilon at delta {report['delta']:g} by accountant, {report['adjacency']}, of releases about the same "
+             "records:"]
+    return "\n".join([*lines, *("".join(f"{cell:>13}" for cell in row[:-1]) + "  " + row[-1] for row in rows)])
 
 
 def render_tables(report: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import report
 from datalens_tf.evaluation.evaluate import Evaluation
-from datalens_tf.evaluation.report import RunFacts, render_report, student_losses, training_command, write_report
+from datalens_tf.evaluation.report import RunFacts, render_report, training_command, training_log, write_report
 from tests.evaluation.evaluation_data import all_metrics, real
 
 CHECKPOINT = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_eps1"
@@ -22,7 +22,7 @@ CHECKPOINT = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_eps1"
 @pytest.fixture(scope="module", name="facts")
 def fixture_facts():
     """Those of a released run, and logs that it does not have."""
-    return dataclasses.replace(RunFacts.read(CHECKPOINT), losses={1: 0.5, 2: 0.4, 3: 0.3})
+    return dataclasses.replace(RunFacts.read(CHECKPOINT), losses={1: 0.5, 2: 0.4, 3: 0.3}, seconds_per_step=17.25)
 
 
 @pytest.fixture(scope="module", name="path")
@@ -38,7 +38,7 @@ def test_it_says_what_was_found(path, facts):
             "0.9975", "1.3191", "replace-one", f"{100 * metrics['utility']['accuracy_mean']:.1f} %", "not FID",
             f"{metrics['quality']['inception_score']['mean']:.2f}", "datalens train --output_dir RUN --preset mnist",
             "--output_contrast 2.0", "epsilon does not cover", "do not follow it", metrics["cost"]["processor"],
-            "What was released"):
+            "What was released", "17.25 seconds per generator step"):
         assert expected.lower() in text.lower(), expected
     assert facts.statement_text.splitlines()[0] in text
 
@@ -136,13 +136,14 @@ def test_the_command_repeats_the_run():
 def test_the_students_losses_come_from_its_logs(tmp_path):
     import tensorflow as tf
 
-    assert student_losses(tmp_path / "none") == {}
+    assert training_log(tmp_path / "none") == ({}, None)
     for part in ((3, 4), (1, 2)):  # A resumed run has several files.
         with tf.summary.create_file_writer(str(tmp_path)).as_default():
             for step in part:
                 tf.summary.scalar("student_loss", step / 10, step=step)
-    assert student_losses(tmp_path) == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4})
-    assert list(student_losses(tmp_path)) == [1, 2, 3, 4]
+    losses, seconds = training_log(tmp_path)
+    assert losses == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}) and list(losses) == [1, 2, 3, 4]
+    assert abs(seconds) < 60
 
 
 def test_damaged_runs_are_one_clear_line(tmp_path):

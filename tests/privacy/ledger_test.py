@@ -265,3 +265,21 @@ class TestDamage:
         path.write_text(json.dumps(header) + "\n")
         with pytest.raises(LedgerError, match="line 1 is no header of version 1"):
             PrivacyLedger.open(path)
+
+
+def test_reading_counts_a_half_written_line_and_leaves_the_file_alone(path):
+    create(path, 1)
+    with open(path, "ab") as file:
+        file.write(b'{"kind": "char')
+    content = path.read_bytes()
+    assert len(PrivacyLedger.read(path).charges) == 2
+    assert path.read_bytes() == content
+    assert len(PrivacyLedger.open(path).charges) == 2 and path.read_bytes() != content
+
+
+@pytest.mark.parametrize("read", [PrivacyLedger.read, PrivacyLedger.open])
+def test_an_altered_middle_line_is_refused_however_it_is_read(path, read):
+    create(path, 3)
+    edit_line(path, 2, b"20.0", b"25.0")
+    with pytest.raises(LedgerError, match="line 2 was altered"):
+        read(path)

@@ -1,0 +1,66 @@
+"""What several releases of the same records cost together."""
+
+import math
+
+import dp_accounting
+import pytest
+
+from datalens_tf import cli
+from datalens_tf.config import ACCOUNTANTS
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.privacy import PrivacyLedger
+from datalens_tf.privacy.report import composition_report, render_composition
+
+
+def ledger(path, multiplier, num_charges, delta=1e-5):
+    event = dp_accounting.GaussianDpEvent(multiplier)
+    made = PrivacyLedger.create(path, epsilon=50.0, delta=delta, accountant="gdp", config_digest="abc", step_event=event)
+    for step in range(num_charges):
+        made.spend(event, step=step)
+    return made
+
+
+def test_gaussian_releases_add_up_as_squares(tmp_path):
+    """Releases of noise multiplier z_i are one of multiplier (sum z_i^-2)^-1/2: exact, by every accountant."""
+    ledgers = [ledger(tmp_path / "a", 20.0, 30), ledger(tmp_path / "b", 7.0, 5), ledger(tmp_path / "c", 7.0, 0)]
+    one = ledger(tmp_path / "one", 1 / math.sqrt(30 / 400 + 5 / 49), 1)
+    report, expected = composition_report(ledgers), composition_report([one])
+    assert report["num_charges"] == 35 and [part["num_charges"] for part in report["ledgers"]] == [30, 5, 0]
+    for name in ACCOUNTANTS:
+        assert report["epsilon"][name] == pytest.approx(expected["epsilon"][name], rel=1e-3 if name == "pld" else 1e-6)
+        apart = [part["epsilon"][name] for part in report["ledgers"]]
+        assert max(apart) < report["epsilon"][name] and apart[2] == 0
+    # A run that was extended costs what one long run costs.
+    halves = [ledger(tmp_path / "first", 20.0, 10), ledger(tmp_path / "second", 20.0, 20)]
+    assert composition_report(halves)["epsilon"] == report["ledgers"][0]["epsilon"]
+
+
+def test_the_same_file_and_different_deltas_are_refused(tmp_path):
+    first, other = ledger(tmp_path / "a", 20.0, 3), ledger(tmp_path / "b", 20.0, 3, delta=1e-6)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    with pytest.raises(InvalidArgumentError, match="given once"):
+        composition_report([first, PrivacyLedger.read(tmp_path / "link")])
+    with pytest.raises(InvalidArgumentError, match=r"delta=\[1e-06, 1e-05\] to be one"):
+        composition_report([first, other])
+    assert composition_report([first, other], 1e-5)["epsilon"]["gdp"] == pytest.approx(
+        composition_report([first, ledger(tmp_path / "c", 20.0, 3)])["epsilon"]["gdp"])
+
+
+def test_the_table_never_rounds_down(tmp_path):
+    report = composition_report([ledger(tmp_path / "a", 20.0, 3), ledger(tmp_path / "b", 9.0, 4)])
+    last = render_composition(report).splitlines()[-1].split()
+    assert last[0] == "7" and last[-2:] == ["all", "together"]
+    assert all(float(text) >= report["epsilon"][name] for text, name in zip(last[1:5], ACCOUNTANTS))
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    ledger(tmp_path / "run" / "ledger.jsonl", 20.0, 3), ledger(tmp_path / "b", 9.0, 4)
+    flags = ["privacy", f"--ledger={tmp_path / 'run'}", f"--ledger={tmp_path / 'b'}"]
+    assert cli.main(flags) == 0
+    assert "all together" in capsys.readouterr().out
+    for extra, message in ((["--epsilon=1"], "without --epsilon"), (["--preset=mnist"], "without --preset"),
+                           ([f"--ledger={tmp_path / 'none'}"], "Cannot read the privacy ledger")):
+        assert cli.main([*flags, *extra]) == 2
+        error = capsys.readouterr().err
+        assert message in error and len(error.splitlines()) == 1
