@@ -17,7 +17,7 @@ from datalens_tf.evaluation.utility import ShuffledBatches
 BATCH_SIZE = 256
 LEARNING_RATE = 2e-3
 FEATURES = 128
-DROPOUT = 0.35
+DROPOUT = 0.33
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
       callbacks: of Keras, for progress.
     """
     model = _network(train)
-    key = {"what": "domain_classifier", "version": 1, "data": data_key(train), "epochs": epochs,
+    key = {"what": "domain_classifier", "version": 2, "data": data_key(train), "epochs": epochs,
            "tensorflow": tf.__version__}
 
     def trained():

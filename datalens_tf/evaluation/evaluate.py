@@ -5,6 +5,7 @@ The numbers need real data and are not covered by any epsilon; `PRIVACY_NOTE` tr
 
 import dataclasses
 import importlib.metadata
+import math
 import os
 import pathlib
 import platform
@@ -39,8 +40,8 @@ class Effort:
     Attributes:
       name: of the effort.
       num_synthetic, epochs, seeds: of the utility protocol; None for the protocol's own.
-      max_train, max_train_slow: records that the thirteen classifiers, and the slow ones of them, are trained on at
-        most; None for all. Numbers are for images of 784 pixels, fewer of larger ones.
+      max_train: records that each of the thirteen classifiers is trained on at most, for images of 784 values, and
+        fewer of larger ones; None for all.
       domain_epochs, domain_train: of the classifier whose features and logits measure quality; records as above.
       quality_images: synthetic and real images for distances between distributions.
       neighbour_images: of them, for precision, recall, density, coverage and nearest records.
@@ -52,8 +53,7 @@ class Effort:
     epochs: int | None = None
     seeds: int = 3
     max_train: int | None = 60_000
-    max_train_slow: int | None = 5_000
-    domain_epochs: int = 14
+    domain_epochs: int = 13
     domain_train: int | None = 60_000
     quality_images: int = 10_000
     neighbour_images: int = 5_000
@@ -61,8 +61,7 @@ class Effort:
 
     def records(self, classifier: str, image_shape: Sequence[int]) -> int | None:
         """How many records one of the thirteen classifiers is trained on at most; the CNN on as many as the protocol."""
-        size = self.max_train_slow if classifier in classifiers.SLOW else self.max_train
-        return size if classifier == classifiers.CNN else _for_size(size, int(np.prod(image_shape)))
+        return self.max_train if classifier == classifiers.CNN else _for_size(self.max_train, math.prod(image_shape))
 
 
 def _for_size(records: int | None, values: int) -> int | None:
@@ -71,10 +70,10 @@ def _for_size(records: int | None, values: int) -> int | None:
 
 
 EFFORTS = {effort.name: effort for effort in (
-    Effort(name="quick", num_synthetic=5_000, seeds=1, max_train=1_000, max_train_slow=300, domain_epochs=10,
+    Effort(name="quick", num_synthetic=5_000, seeds=1, max_train=1_000, domain_epochs=10,
            domain_train=2_000, quality_images=2_000, neighbour_images=1_000, embedded_images=300),
     Effort(name="default"),
-    Effort(name="full", max_train=None, max_train_slow=None, domain_train=None),
+    Effort(name="full", max_train=None, domain_train=None),
 )}
 
 
@@ -226,23 +225,16 @@ def _utility(found, draw, train, test, effort, seeds, epochs, protocol, state_di
 
     section = stages.run("utility, synthetic data", lambda: utility.evaluate_draws(
         lambda seed: cut(draw(seed)), test, seeds=seeds, epochs=epochs, protocol=protocol, state_dir=state_dir,
-        callbacks=stages.keras_callbacks()))
-    if train is not None and protocol is utility.FROZEN:
-        key = {"what": "utility", "data": data_key(train, test), "protocol": protocol.name, "epochs": section["epochs"],
-               "max_train": effort.num_synthetic, "versions": environment()["packages"]}
-        real = stages.run("utility, real data", lambda: cache.json(key, lambda: _real_utility(
-            cut((train.images, train.labels)), test, section["epochs"], stages)))
-        section["real"] = real | {"calibrated": section["accuracy_mean"] / real["accuracy"]}
+        cache=cache, callbacks=stages.keras_callbacks()))
+    if train is not None and protocol.name == utility.FROZEN.name:
+        real = stages.run("utility, real data", lambda: utility.train_or_recall(
+            *cut((train.images, train.labels)), test, cache, epochs=section["epochs"],
+            callbacks=stages.keras_callbacks()))
+        section["real"] = {"accuracy": real.accuracy, "num_train": real.num_synthetic, "seed": real.seed,
+                           "calibrated": section["accuracy_mean"] / real.accuracy}
     found.metrics["utility"] = section
     found.charts["confusion"] = charts.confusion_chart(section["confusion_matrix"], test.class_names)
     found.charts["roc"] = charts.roc_chart(section["roc_curves"], section["auroc_per_class"], test.class_names)
-
-
-def _real_utility(records, test, epochs, stages) -> dict[str, Any]:
-    """The protocol on real training data, once."""
-    result = utility.train_on_synthetic(*records, test.images, test.labels, test.num_classes, epochs=epochs,
-                                        callbacks=stages.keras_callbacks())
-    return {"accuracy": result.accuracy, "num_train": result.num_synthetic, "seed": result.seed}
 
 
 def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> None:
@@ -252,10 +244,10 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
         size = effort.records(name, test.image_shape)
 
         def trained(on, name=name, size=size):
-            key = {"what": "classifier", "name": name, "data": data_key(on, test), "max_train": size, "seed": seed,
-                   "versions": environment()["packages"]}
+            key = {"what": "classifier", "name": name, "settings": classifiers.SETTINGS_VERSION,
+                   "data": data_key(on, test), "max_train": size, "seed": seed, "versions": environment()["packages"]}
             return cache.json(key, lambda: dataclasses.asdict(
-                classifiers.train_classifier(name, on, test, max_train=size, seed=seed)))
+                classifiers.train_classifier(name, on, test, max_train=size, seed=seed, cache=cache)))
 
         result = {kind: stages.run(f"{name}, {kind} data", lambda data=data: trained(data))
                   for kind, data in (("real", train), ("synthetic", synthetic))}
@@ -272,7 +264,7 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
 def _quality(found, synthetic, train, test, effort, inception, cache, stages) -> None:
     """Inception Score, Frechet distances, precision and its kin, distances to real records, and where records lie."""
     network = stages.run("domain classifier", lambda: domain_classifier(
-        classifiers.subset(train, _for_size(effort.domain_train, int(np.prod(test.image_shape[:2]))), 0), test, epochs=effort.domain_epochs, cache=cache, callbacks=stages.keras_callbacks()))
+        classifiers.subset(train, _for_size(effort.domain_train, math.prod(test.image_shape[:2])), 0), test, epochs=effort.domain_epochs, cache=cache, callbacks=stages.keras_callbacks()))
     logits, features = stages.run("features, synthetic data", lambda: network(synthetic.images))
     test_logits, test_features = stages.run("features, real data", lambda: network(test.images))
     few, real_few = _first(effort.quality_images, features), _first(effort.quality_images, test_features)

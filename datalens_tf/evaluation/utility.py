@@ -12,6 +12,7 @@ from datalens_tf import _validate, rng
 from datalens_tf.data import Dataset, as_dataset, to_unit
 from datalens_tf.data.datasets import fingerprint
 from datalens_tf.errors import DataError
+from datalens_tf.evaluation.cache import Cache, data_key
 
 _NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; ")
 
@@ -161,14 +162,35 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
     tested = _logged_accuracies(state_dir / "epochs.csv") if every_epoch and state_dir is not None else history.get(
         "val_accuracy", [])
 
-    probabilities = predict_probabilities(model, real.images)
+    return _result(predict_probabilities(model, real.images), real, num_synthetic=len(synthetic), epochs=epochs,
+                   seed=seed, best_epoch_accuracy=float(max(tested)) if len(tested) else None)
+
+
+def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache: Cache | None, *,
+                    epochs: int | None = None, seed: int = 0,
+                    callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> UtilityResult:
+    """`train_on_synthetic` by the frozen protocol, or what it found before on the same data; without a cache, always."""
+    def train():
+        return train_on_synthetic(images, labels, test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
+                                  callbacks=callbacks)
+
+    if cache is None:
+        return train()
+    epochs = FROZEN.epochs if epochs is None else epochs
+    key = {"what": "utility", "data": [fingerprint(images, labels), *data_key(test)], "epochs": epochs,
+           "seed": int(seed), "tensorflow": tf.__version__}
+    probabilities, = cache.arrays(key, lambda: [train().probabilities])
+    return _result(probabilities, test, num_synthetic=len(images), epochs=epochs, seed=seed, best_epoch_accuracy=None)
+
+
+def _result(probabilities: np.ndarray, real: Dataset, **facts: Any) -> UtilityResult:
+    """What the probabilities of real test records say."""
     correct = np.argmax(probabilities, axis=1) == real.labels
     return UtilityResult(
-        accuracy=float(correct.mean()), epochs=epochs, seed=seed, num_synthetic=len(synthetic), num_test=len(real),
+        accuracy=float(correct.mean()), num_test=len(real), probabilities=probabilities,
         per_class_accuracy=tuple(
             float(correct[of_class].mean()) if of_class.any() else None
-            for of_class in (real.labels == label for label in range(num_classes))),
-        best_epoch_accuracy=float(max(tested)) if len(tested) else None, probabilities=probabilities)
+            for of_class in (real.labels == label for label in range(real.num_classes))), **facts)
 
 
 def check_fit(synthetic: Dataset, real: Dataset) -> None:
@@ -200,7 +222,7 @@ def evaluate_utility(samples_x: np.ndarray, samples_y: np.ndarray, test: Dataset
 
 def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: Dataset, *, seeds: Sequence[int] = (0,),
                    epochs: int | None = None, protocol: Protocol = FROZEN, state_dir: pathlib.Path | None = None,
-                   callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> dict[str, Any]:
+                   cache: Cache | None = None, callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> dict[str, Any]:
     """`train_on_synthetic` once per seed, as the section `utility` of `metrics.json`.
 
     `accuracy_std` is the sample standard deviation over the seeds, None for a single one. `follows_protocol` says
@@ -213,6 +235,7 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
       seeds: of the draw and of the classifier; not of the training of the generator.
       epochs, protocol, callbacks: as for `train_on_synthetic`.
       state_dir: see there; one folder in it per seed and set of records.
+      cache: of what was found before; under `FROZEN` only.
 
     Raises:
       DataError: records that are not what they must be, or do not fit each other.
@@ -221,6 +244,9 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
 
     def trained(seed):
         images, labels = draw(seed)
+        if protocol.name == FROZEN.name:
+            as_dataset(images, labels, test.num_classes, name="synthetic data")
+            return train_or_recall(images, labels, test, cache, epochs=epochs, seed=seed, callbacks=callbacks)
         own = None if state_dir is None else state_dir / f"seed{seed}_{fingerprint(images, labels):08x}"
         return train_on_synthetic(images, labels, test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
                                   protocol=protocol, state_dir=own, callbacks=callbacks)

@@ -42,7 +42,7 @@ def test_real_data_is_as_good_as_real_data():
     # The same records, the same seed: the same trees. Networks round differently from run to run.
     for name, result in metrics["classifiers"]["per_classifier"].items():
         assert result["calibrated"] == pytest.approx(1, abs=0.15 if name == "cnn" else 1e-9)
-        assert result["real"]["num_train"] == (60 if name in classifiers.SLOW else 200)
+        assert result["real"]["num_train"] == 200
     quality = metrics["quality"]
     assert quality["manifold"]["precision"] > 0.7 and quality["manifold"]["recall"] > 0.7
     assert quality["nearest_real"]["synthetic_median"] == pytest.approx(0, abs=1e-3)
@@ -99,7 +99,6 @@ def test_larger_images_are_measured_on_fewer_records():
     small, large = (28, 28, 1), (64, 64, 3)
     assert default.records("lda", (8, 8, 1)) == default.records("lda", small) == 60_000
     assert default.records("lda", large) * 64 * 64 * 3 <= 60_000 * 784
-    assert default.records("gbm", small) == 5_000 > default.records("gbm", large) >= 200
     assert default.records("cnn", large) == 60_000 and quick.records("cnn", large) == 1_000
     assert {full.records(name, large) for name in classifiers.CLASSIFIERS} == {None}
 

@@ -9,7 +9,7 @@ from datalens_tf.data import load_dataset
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.evaluate import METRICS, Effort, evaluate
 
-TINY = Effort(name="quick", num_synthetic=300, epochs=2, seeds=2, max_train=200, max_train_slow=60, domain_epochs=2,
+TINY = Effort(name="quick", num_synthetic=300, epochs=2, seeds=2, max_train=200, domain_epochs=2,
               domain_train=500, quality_images=300, neighbour_images=150, embedded_images=60)
 
 
