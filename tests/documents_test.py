@@ -1,0 +1,28 @@
+"""What the documents name exists."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("checkpoints/*.md")])
+
+
+def test_every_named_test_exists():
+    defined = set(re.findall(r"def (test_\w+)", "\n".join(path.read_text() for path in ROOT.glob("tests/**/*.py"))))
+    named = re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text())
+    assert len(named) > 25 and not set(named) - defined
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_linked_file_exists(path):
+    links = re.findall(r"\]\(([^)#]+)\)", path.read_text())
+    missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_named_script_exists(path):
+    missing = [name for name in re.findall(r"run_scripts/[\w/]+\.(?:sh|py)", path.read_text()) if not (ROOT / name).exists()]
+    assert not missing
