@@ -256,6 +256,31 @@ def _privacy(args: argparse.Namespace) -> None:
     print(json.dumps(report, indent=2) if args.json else render_tables(report))
 
 
+def _audit(args: argparse.Namespace) -> None:
+    """`datalens audit`."""
+    folder = pathlib.Path(args.run_dir) if args.run_dir else None
+    if folder is None and not hasattr(args, "preset"):
+        raise InvalidArgumentError("Expected --run_dir or --preset: the settings to audit.")
+    given = _given(args, DataLensConfig)
+    config = (_stored_config(folder) if folder else _preset_config(args)).replace(**given)
+    target = pathlib.Path(args.output_dir or folder or ".")
+    with _files.clear_os_errors(target):
+        target.mkdir(parents=True, exist_ok=True)
+
+    import tqdm
+
+    from datalens_tf.privacy.audit import audit_releases
+
+    count = min(1000, config.num_teachers) if args.num_canaries is None else args.num_canaries
+    report = audit_releases(config, trials=args.trials, num_canaries=count, confidence=args.confidence,
+                            progress=functools.partial(tqdm.tqdm, disable=not sys.stderr.isatty(), leave=False))
+    _files.atomic_write(target / "audit.json", json.dumps(report, indent=2) + "\n")
+    print(f"{report['verdict']}\n{args.confidence:.0%} confidence; many runs: {report['many_runs']['epsilon']:.4f}, one run "
+          f"with {count} canaries: {report['one_run']['epsilon']:.4f}\n{target / 'audit.json'}")
+    if report["epsilon_lower_bound"] > report["claimed"]["epsilon"]:
+        raise DataLensError("The audit caught a mechanism that is less private than it claims.")
+
+
 def _export(args: argparse.Namespace) -> None:
     """`datalens export`."""
     print(_load_run(pathlib.Path(args.run_dir)).export(args.output_dir, version=args.version, step=args.step))
@@ -452,6 +477,16 @@ def _parser() -> argparse.ArgumentParser:
                          help="a run's ledger or run folder; several: what they cost together, if they are about the "
                               "same records")
     privacy.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
+
+    audit = command("audit", _audit, "attack the releases of a run, and bound its epsilon from below")
+    audit.add_argument("--run_dir", default=None, help="take the settings of this run")
+    audit.add_argument("--preset", metavar="NAME", help=preset_help)
+    _add_fields(audit, DataLensConfig, ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta"))
+    audit.add_argument("--trials", type=int, default=200, help="runs in each of two neighbouring worlds")
+    audit.add_argument("--num_canaries", type=int, default=None,
+                       help="of the attack on one run; by default 1,000, or as many as there are teachers")
+    audit.add_argument("--confidence", type=float, default=0.95, help="of the bound")
+    audit.add_argument("--output_dir", default=None, help="folder of audit.json; by default the run folder")
 
     export = command("export", _export, "copy a run's generator to a folder that TensorFlow Serving reads")
     export.add_argument("--run_dir", required=True, help="the run folder")

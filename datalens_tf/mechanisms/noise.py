@@ -13,6 +13,7 @@ import numpy as np
 from scipy import special
 
 from datalens_tf import _validate
+from datalens_tf.config import DataLensConfig
 
 
 class NoiseSource(abc.ABC):
@@ -152,6 +153,13 @@ class InsecureSeededNoise(NoiseSource):
         """See `NoiseSource.draw`."""
         _check_stddev(stddev)
         return np.random.default_rng([self._seed, index]).normal(0.0, stddev, shape)
+
+
+def noise_source(config: DataLensConfig) -> NoiseSource:
+    """Operating-system entropy, unless the configuration asks for a test's predictable noise."""
+    if config.insecure_noise_seed is not None:
+        return InsecureSeededNoise(config.insecure_noise_seed)
+    return RoundedGaussianNoise() if config.noise == "rounded_gaussian" else SecureGaussianNoise()
 
 
 def _check_stddev(stddev: float) -> None:

@@ -21,7 +21,7 @@ from datalens_tf.synthesizers.base import Synthesizer
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.student import Student
-from datalens_tf.training.trainer import RunFolder, Trainer, noise_source, replay
+from datalens_tf.training.trainer import RunFolder, Trainer, replay
 
 NUM_SHIPPED_SAMPLES = 10_000
 

@@ -17,7 +17,7 @@ from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import (
     BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError, TrainingInterrupted)
 from datalens_tf.mechanisms.base import Mechanism
-from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise
+from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.ledger import PrivacyLedger
@@ -264,13 +264,6 @@ class Trainer:
         self.ledger = PrivacyLedger.create(
             files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
             config_digest=config_digest(config.to_json()), step_event=self.event)
-
-
-def noise_source(config: DataLensConfig) -> NoiseSource:
-    """Operating-system entropy, unless the configuration asks for a test's predictable noise."""
-    if config.insecure_noise_seed is not None:
-        return InsecureSeededNoise(config.insecure_noise_seed)
-    return RoundedGaussianNoise() if config.noise == "rounded_gaussian" else SecureGaussianNoise()
 
 
 def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.ReleaseStore, num_steps: int) -> Student:

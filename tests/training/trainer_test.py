@@ -12,11 +12,11 @@ import pytest
 
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, DataLensError, LedgerError, TrainingInterrupted
-from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise_source
 from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback
-from datalens_tf.training.trainer import Trainer, noise_source, replay
+from datalens_tf.training.trainer import Trainer, replay
 from tests.training import tiny
 
 CONFIG = tiny.CONFIG
