@@ -13,6 +13,7 @@ from datalens_tf.config import DataLensConfig, PerformanceOptions, preset
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.evaluation.plots import image_grid, png_bytes
+from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import privacy_statement, render_text
