@@ -275,8 +275,8 @@ def _audit(args: argparse.Namespace) -> None:
     report = audit_releases(config, trials=args.trials, num_canaries=count, confidence=args.confidence,
                             progress=functools.partial(tqdm.tqdm, disable=not sys.stderr.isatty(), leave=False))
     _files.atomic_write(target / "audit.json", json.dumps(report, indent=2) + "\n")
-    print(f"{report['verdict']}\n{args.confidence:.0%} confidence; many runs: {report['many_runs']['epsilon']:.4f}, one run "
-          f"with {count} canaries: {report['one_run']['epsilon']:.4f}\n{target / 'audit.json'}")
+    print(f"{report['verdict']}\n{args.confidence:.0%} confidence; many runs: {report['many_runs']['epsilon']:.4f}, "
+          f"one run with {count} canaries: {report['one_run']['epsilon']:.4f}\n{target / 'audit.json'}")
     if report["epsilon_lower_bound"] > report["claimed"]["epsilon"]:
         raise DataLensError("The audit caught a mechanism that is less private than it claims.")
 
@@ -446,8 +446,8 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--data_dir", default=None, help=data_dir_help)
     evaluate.add_argument("--metrics", type=_metrics, default=_METRICS, metavar="NAME,...",
                           help="of utility (accuracy on real data after training on synthetic data), classifiers (the "
-                               "same with thirteen others), quality (how the images compare with real ones); by default "
-                               "all")
+                               "same with thirteen others), quality (how the images compare with real ones); by "
+                               "default all")
     effort = evaluate.add_mutually_exclusive_group()
     effort.add_argument("--quick", dest="effort", action="store_const", const="quick", default="default",
                         help="a first impression in two minutes: fewer images, epochs and records")

@@ -24,5 +24,5 @@ def test_every_linked_file_exists(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_named_script_exists(path):
-    missing = [name for name in re.findall(r"run_scripts/[\w/]+\.(?:sh|py)", path.read_text()) if not (ROOT / name).exists()]
-    assert not missing
+    named = re.findall(r"run_scripts/[\w/]+\.(?:sh|py)", path.read_text())
+    assert not [name for name in named if not (ROOT / name).exists()]

@@ -1,11 +1,10 @@
-"""The thirteen classifiers of GS-WGAN's evaluation (Chen et al., NeurIPS 2020, appendix C.3): trained on one set, tested
-on another.
+"""The thirteen classifiers of GS-WGAN's evaluation (Chen et al., NeurIPS 2020, appendix C.3), trained and tested.
 
-Eleven come from scikit-learn and XGBoost; the MLP has one hidden layer of 100 ReLU; the CNN is that of the frozen protocol
-(`utility`). Pixels are in [0, 1], flattened but for the CNN.
+Eleven come from scikit-learn and XGBoost; the MLP has one hidden layer of 100 ReLU; the CNN is that of the frozen
+protocol (`utility`). Pixels are in [0, 1], flattened but for the CNN.
 
 Settings are the libraries' defaults, as the paper says, but for four ensembles whose numbers in the paper's tables come
-from others: those of its published evaluation code, written out here, with XGBoost's defaults of that time (before 1.0).
+from other settings: those of its published evaluation code, with XGBoost's defaults of that time (before 1.0).
 Defaults would give gradient boosting 0.946 and XGBoost 0.98 on real MNIST, where the table has 0.91, and take an hour.
 AdaBoost used SAMME.R then, which scikit-learn no longer has; see `run_scripts/benchmarks/adaboost_samme_r.py`.
 """

@@ -1,4 +1,4 @@
-"""Runs side by side: one table and one plot. What a number needs to be compared is a column; rows without it are refused.
+"""Runs side by side: one table and one plot. What a comparison needs is a column; rows without it are refused.
 
 Runs that differ in nothing but seeds become one row, with mean and standard deviation over the runs.
 """

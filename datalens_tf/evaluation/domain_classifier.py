@@ -95,4 +95,5 @@ def _train(model: tf.keras.Model, train: Dataset, epochs: int, callbacks) -> Non
     rate = tf.keras.optimizers.schedules.CosineDecay(LEARNING_RATE, epochs * -(-len(train) // BATCH_SIZE))
     logits.compile(tf.keras.optimizers.Adam(rate), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                    metrics=["accuracy"])
-    logits.fit(ShuffledBatches(train, BATCH_SIZE, seed=0), shuffle=False, epochs=epochs, verbose=0, callbacks=list(callbacks))
+    logits.fit(ShuffledBatches(train, BATCH_SIZE, seed=0), shuffle=False, epochs=epochs, verbose=0,
+               callbacks=list(callbacks))

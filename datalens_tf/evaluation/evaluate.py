@@ -18,7 +18,7 @@ import numpy as np
 
 from datalens_tf import _validate
 from datalens_tf.data import Dataset, as_dataset
-from datalens_tf.errors import DataError, InvalidArgumentError
+from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import charts, classifiers, image_quality, utility
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.evaluation.domain_classifier import domain_classifier
@@ -60,7 +60,7 @@ class Effort:
     embedded_images: int = 1_000
 
     def records(self, classifier: str, image_shape: Sequence[int]) -> int | None:
-        """How many records one of the thirteen classifiers is trained on at most; the CNN on as many as the protocol."""
+        """Records that one of the thirteen classifiers is trained on at most; the CNN on as many as the protocol."""
         return self.max_train if classifier == classifiers.CNN else _for_size(self.max_train, math.prod(image_shape))
 
 
@@ -263,8 +263,9 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
 
 def _quality(found, synthetic, train, test, effort, inception, cache, stages) -> None:
     """Inception Score, Frechet distances, precision and its kin, distances to real records, and where records lie."""
+    some = classifiers.subset(train, _for_size(effort.domain_train, math.prod(test.image_shape[:2])), 0)
     network = stages.run("domain classifier", lambda: domain_classifier(
-        classifiers.subset(train, _for_size(effort.domain_train, math.prod(test.image_shape[:2])), 0), test, epochs=effort.domain_epochs, cache=cache, callbacks=stages.keras_callbacks()))
+        some, test, epochs=effort.domain_epochs, cache=cache, callbacks=stages.keras_callbacks()))
     logits, features = stages.run("features, synthetic data", lambda: network(synthetic.images))
     test_logits, test_features = stages.run("features, real data", lambda: network(test.images))
     few, real_few = _first(effort.quality_images, features), _first(effort.quality_images, test_features)

@@ -1,5 +1,4 @@
-"""Quality of synthetic images beside real ones: Inception Score, Frechet distance, precision, recall, density, coverage,
-and distances to the nearest real records.
+"""Quality of synthetic images beside real ones: scores, distances between sets, distances to the nearest real record.
 
 Everything here is a function of features, logits or pixels; `domain_classifier` and `InceptionFeatures` make them. A
 Frechet distance is named after its features, because distances between different features cannot be compared.

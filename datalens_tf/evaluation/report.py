@@ -49,7 +49,8 @@ class RunFacts:
             statement = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
             text = (folder / "privacy.txt").read_text(encoding="utf-8")
         except (OSError, ValueError, InvalidArgumentError) as error:
-            raise CheckpointError(f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
+            raise CheckpointError(
+                f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
         losses, seconds = training_log(folder / "logs")
         return cls(config=config, statement=statement, statement_text=text, losses=losses, seconds_per_step=seconds)
 
@@ -87,7 +88,7 @@ def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = 12) -> np
 
 
 def training_log(logs: pathlib.Path) -> tuple[dict[int, float], float | None]:
-    """The student's loss by step, and the median seconds between steps, from TensorBoard's files; ({}, None) for none."""
+    """The student's loss by step, and the median seconds between steps, from TensorBoard's files; none: ({}, None)."""
     if not logs.is_dir():
         return {}, None
     from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator

@@ -169,7 +169,7 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
 def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache: Cache | None, *,
                     epochs: int | None = None, seed: int = 0,
                     callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> UtilityResult:
-    """`train_on_synthetic` by the frozen protocol, or what it found before on the same data; without a cache, always."""
+    """`train_on_synthetic` by the frozen protocol, or what that found before on the same data."""
     def train():
         return train_on_synthetic(images, labels, test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
                                   callbacks=callbacks)

@@ -1,7 +1,7 @@
 """Empirical lower bounds on epsilon: what attacks achieve that know everything the threat model allows.
 
-An attack that does better than (epsilon, delta)-differential privacy permits proves that a claim is false; one that does
-not, proves nothing. Bounds hold with the stated confidence, whatever the attack's scores look like.
+An attack that does better than (epsilon, delta)-differential privacy permits proves that a claim is false; one that
+does not, proves nothing. Bounds hold with the stated confidence, whatever the attack's scores look like.
 """
 
 import math
@@ -133,14 +133,14 @@ def best_one_run_bound(scores: np.ndarray, coins: np.ndarray, delta: float, conf
     return max(found, key=lambda bound: bound["epsilon"])
 
 
-def attack_releases(mechanism: Mechanism, noise: NoiseSource, *, batch_size: int, num_steps: int, top_k: int, trials: int,
-                    progress: Callable[[Sequence], Any] = iter) -> tuple[np.ndarray, np.ndarray]:
+def attack_releases(mechanism: Mechanism, noise: NoiseSource, *, batch_size: int, num_steps: int, top_k: int,
+                    trials: int, progress: Callable[[Sequence], Any] = iter) -> tuple[np.ndarray, np.ndarray]:
     """Scores of many runs on two neighbouring data sets, worst case: one teacher's votes all change sign.
 
     A record may change its teacher's votes in any way within their bound (Lemma 1), and the attacker may know all other
-    votes, which are therefore zero here. In one world the attacked teacher votes +1 on its k coordinates of each image at
-    every step, in the other -1. The score is the sum of the released values there, the best test there is for Gaussian
-    noise. The releases go through `Mechanism.privatize`, as in training.
+    votes, which are therefore zero here. In one world the attacked teacher votes +1 on its k coordinates of each image
+    at every step, in the other -1. The score is the sum of the released values there, the best test there is for
+    Gaussian noise. The releases go through `Mechanism.privatize`, as in training.
 
     Args:
       mechanism, noise: as in training.
@@ -243,5 +243,5 @@ def verdict(claimed: float, bound: float) -> str:
     if bound > claimed:
         return (f"CAUGHT: attacks show an epsilon of at least {bound:.4f}, more than the {round_up(claimed)} that is "
                 "claimed. Do not release anything that this mechanism made.")
-    return (f"Attacks show an epsilon of at least {bound:.4f}; {round_up(claimed)} is claimed. That refutes nothing, and "
-            "proves nothing either.")
+    return (f"Attacks show an epsilon of at least {bound:.4f}; {round_up(claimed)} is claimed. That refutes nothing, "
+            "and proves nothing either.")

@@ -1,4 +1,4 @@
-"""Accounting without training: what a budget pays for, what steps cost, what noise they need, what releases add up to."""
+"""Accounting without training: what a budget pays for, what steps and releases cost, what noise they need."""
 
 from typing import Any, Sequence
 

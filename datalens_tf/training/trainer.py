@@ -8,7 +8,6 @@ import typing
 from typing import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from datalens_tf import _files, rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest

@@ -45,8 +45,8 @@ def test_runs_that_differ_in_seeds_are_one_row(tmp_path):
 
 def test_what_makes_numbers_comparable_separates_rows(tmp_path):
     config = DataLensConfig(dataset="digits")
-    changes = [{}, {"statement": {"epsilon": 2.0}}, {"statement": {"delta": 1e-6}}, {"statement": {"accountant": "pld"}},
-               {"statement": {"adjacency": "add-or-remove-one"}}, {"statement": {"method": "other"}},
+    changes = [{}, {"statement": {"epsilon": 2.0}}, {"statement": {"delta": 1e-6}},
+               {"statement": {"accountant": "pld"}}, {"statement": {"adjacency": "add-or-remove-one"}}, {"statement": {"method": "other"}},
                {"metrics": {"dataset": "mnist"}}, {"utility": {"protocol_name": "paper"}},
                {"utility": {"follows_protocol": False}}]
     runs = [folder(tmp_path, str(number), config=config, **change) for number, change in enumerate(changes)]
@@ -58,7 +58,8 @@ def test_what_makes_numbers_comparable_separates_rows(tmp_path):
 
 
 def test_tables_say_the_same(tmp_path):
-    rows = table([read_result(folder(tmp_path, "a|b", statement={"method": "x|y"})), read_result(folder(tmp_path, "c"))])
+    odd = folder(tmp_path, "a|b", statement={"method": "x|y"})
+    rows = table([read_result(odd), read_result(folder(tmp_path, "c"))])
     assert list(csv.DictReader(io.StringIO(csv_text(rows)))) == rows
     lines = markdown(rows).splitlines()
     assert len(lines) == 4 and len({line.replace("\\|", "").count("|") for line in lines}) == 1

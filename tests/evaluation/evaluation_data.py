@@ -3,8 +3,6 @@
 import functools
 import tempfile
 
-import numpy as np
-
 from datalens_tf.data import load_dataset
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.evaluate import METRICS, Effort, evaluate

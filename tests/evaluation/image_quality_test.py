@@ -114,10 +114,11 @@ def test_copied_records_are_noticed(rng):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_inception_features_from_a_file(tmp_path, rng, channels):
-    if not (tmp_path.parent / "inception.h5").exists():
+    path = tmp_path.parent / "inception.h5"  # For both.
+    if not path.exists():
         tf.keras.utils.set_random_seed(0)
-        tf.keras.applications.InceptionV3(include_top=False, weights=None).save_weights(tmp_path.parent / "inception.h5")
-    features = InceptionFeatures(str(tmp_path.parent / "inception.h5"))
+        tf.keras.applications.InceptionV3(include_top=False, weights=None).save_weights(path)
+    features = InceptionFeatures(str(path))
     images = rng.integers(0, 256, size=(3, 8, 8, channels)).astype(np.uint8)
     found = features(images, batch_size=2)
     assert found.shape == (3, 2048) and np.ptp(found, axis=0).max() > 0

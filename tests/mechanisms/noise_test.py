@@ -133,7 +133,8 @@ def test_doubtful_draws_take_more_entropy_until_they_are_decided():
     def entropy(byte):
         return lambda n: asked.append(n) or bytes([byte]) * n
 
-    assert noise._exact_quantile(exact, 1.0, entropy(0x00)) == 1 and noise._exact_quantile(exact, 1.0, entropy(0xFF)) == 0
+    assert noise._exact_quantile(exact, 1.0, entropy(0x00)) == 1
+    assert noise._exact_quantile(exact, 1.0, entropy(0xFF)) == 0
     assert asked == [8, 8]
 
 

@@ -80,7 +80,8 @@ def test_one_run_with_canaries():
 def test_noise_that_is_off_is_caught():
     off = dataclasses.replace(MECHANISM, noise_stddev=0.0)
     many = many_runs_bound(*attack_releases(off, RoundedGaussianNoise(), trials=400, **RUN), 1e-5)
-    one = best_one_run_bound(*attack_one_run(off, RoundedGaussianNoise(), dimension=4000, num_canaries=400, **RUN), 1e-5)
+    scores, coins = attack_one_run(off, RoundedGaussianNoise(), dimension=4000, num_canaries=400, **RUN)
+    one = best_one_run_bound(scores, coins, 1e-5)
     assert many > 3 and one["epsilon"] > 3 and "CAUGHT" in verdict(CLAIMED, many)
 
 

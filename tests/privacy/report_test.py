@@ -14,7 +14,8 @@ from datalens_tf.privacy.report import composition_report, render_composition
 
 def ledger(path, multiplier, num_charges, delta=1e-5):
     event = dp_accounting.GaussianDpEvent(multiplier)
-    made = PrivacyLedger.create(path, epsilon=50.0, delta=delta, accountant="gdp", config_digest="abc", step_event=event)
+    made = PrivacyLedger.create(path, epsilon=50.0, delta=delta, accountant="gdp", config_digest="abc",
+                                step_event=event)
     for step in range(num_charges):
         made.spend(event, step=step)
     return made

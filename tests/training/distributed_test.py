@@ -291,7 +291,8 @@ def test_data_that_all_owners_would_load_is_refused():
 def test_shares_of_the_noise_without_owners_are_refused(tmp_path, options):
     """Two actors that add a fifth of the noise each would release with less than was charged for."""
     with pytest.raises(InvalidArgumentError, match="num_owners=5 to be .* which is None"):
-        Trainer(CONFIG.replace(noise="gaussian", num_owners=5, num_teachers=5), tiny.dataset(), tmp_path, options=options)
+        Trainer(CONFIG.replace(noise="gaussian", num_owners=5, num_teachers=5), tiny.dataset(), tmp_path,
+                options=options)
 
 
 def test_owners_are_not_trained_as_one_party(ray, tmp_path, owned):
@@ -304,7 +305,8 @@ def test_owners_are_not_trained_as_one_party(ray, tmp_path, owned):
 
 
 def test_owners_must_agree():
-    config, facts = CONFIG.replace(noise="gaussian", num_owners=2), dict(image_shape=(8, 8, 1), num_classes=3, records_per_teacher=3)
+    config = CONFIG.replace(noise="gaussian", num_owners=2)
+    facts = dict(image_shape=(8, 8, 1), num_classes=3, records_per_teacher=3)
     check_owners(config, [facts, facts])
     with pytest.raises(DataError, match="owner 1 has num_classes 4, owner 0 has 3"):
         check_owners(config, [facts, facts | {"num_classes": 4}])
@@ -326,8 +328,8 @@ def test_a_missing_cluster_is_one_clear_line(monkeypatch):
 
 def test_the_command_line_trains_with_owners(ray, tmp_path, owned, capsys):
     flags = ["--dataset", owned.dataset, "--noise=gaussian", "--num_owners=2", "--num_teachers=4", "--num_steps=2",
-             "--top_k=5", "--batch_size=3", "--teacher_batch_size=3", "--noise_stddev=20", "--epsilon=100", "--generator_filters=4",
-             "--generator_units=8", "--discriminator_filters=4", "--discriminator_units=8", "--latent_dim=4",
+             "--top_k=5", "--batch_size=3", "--teacher_batch_size=3", "--noise_stddev=20", "--epsilon=100",
+             "--generator_filters=4", "--generator_units=8", "--discriminator_filters=4", "--discriminator_units=8", "--latent_dim=4",
              "--warmup_teacher_steps=1", "--teacher_steps=1"]
     assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags]) == 2
     assert "Expected --distribute with num_owners=2" in capsys.readouterr().err

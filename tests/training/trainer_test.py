@@ -163,7 +163,8 @@ def test_epsilon_is_a_function_of_the_configuration_only(tmp_path):
     assert spent[0] == spent[1]
 
 
-@pytest.mark.parametrize("kind, source", [("rounded_gaussian", RoundedGaussianNoise), ("gaussian", SecureGaussianNoise)])
+@pytest.mark.parametrize("kind, source", [("rounded_gaussian", RoundedGaussianNoise),
+                                          ("gaussian", SecureGaussianNoise)])
 def test_seeding_everything_twice_gives_equal_weights_but_different_noise(tmp_path, kind, source):
     # So much noise that two equal integers are rare: each with probability below 1e-4.
     config = CONFIG.replace(insecure_noise_seed=None, num_steps=1, noise=kind, noise_stddev=5000.0)
