@@ -196,7 +196,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         found = metrics["utility"]
         spread = "" if found["accuracy_std"] is None else f" +- {found['accuracy_std']:.4f}"
         print(f"accuracy {found['accuracy_mean']:.4f}{spread} on {found['num_test']} real test records of {name}, "
-              f"{len(found['per_seed'])} classifier(s)")
+              f"{len(found['per_seed'])} classifier(s)"
+              + ("" if found["follows_protocol"] else ", not by the full protocol"))
     if "classifiers" in metrics:
         average = metrics["classifiers"]["average"]
         print(f"thirteen classifiers {average['synthetic']:.4f} on average, {100 * average['calibrated']:.0f} % of "
