@@ -177,7 +177,9 @@ def _evaluate(args: argparse.Namespace) -> None:
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
     else:
         sample = _drawer(args.samples)
-        draw, varied = lambda seed: sample(protocol.num_synthetic, seed=seed), "so do the synthetic images"
+        count = effort.num_synthetic or protocol.num_synthetic
+        draw = functools.lru_cache(lambda seed: sample(count, seed=seed))  # Asked for in several places.
+        varied = "so do the synthetic images"
     if facts is not None:
         described = f"Samples of a generator trained by the method {facts.config.method}"
     else:
