@@ -52,6 +52,7 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
       callbacks: of Keras, for progress.
     """
     model = _network(train)
+    # Raise the version with every change of the network or its training: older ones are then not taken for it.
     key = {"what": "domain_classifier", "version": 2, "data": data_key(train), "epochs": epochs,
            "tensorflow": tf.__version__}
 

@@ -178,7 +178,7 @@ def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache
         return train()
     epochs = FROZEN.epochs if epochs is None else epochs
     key = {"what": "utility", "data": [fingerprint(images, labels), *data_key(test)], "epochs": epochs,
-           "seed": int(seed), "tensorflow": tf.__version__}
+           "seed": int(seed), "protocol": FROZEN.text, "tensorflow": tf.__version__}
     probabilities, = cache.arrays(key, lambda: [train().probabilities])
     return _result(probabilities, test, num_synthetic=len(images), epochs=epochs, seed=seed, best_epoch_accuracy=None)
 

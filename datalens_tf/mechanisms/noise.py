@@ -43,6 +43,10 @@ class NoiseSource(abc.ABC):
         """
 
 
+# Noise beyond 2^7 standard deviations has probability 0 for all purposes, so float64 holds all sums as integers.
+_LARGEST_EXACT = 2.0**45
+
+
 class RoundedGaussianNoise(NoiseSource):
     """Gaussian noise of infinite precision, rounded to integers, from the operating system's cryptographic generator.
 
@@ -64,8 +68,9 @@ class RoundedGaussianNoise(NoiseSource):
               "Gaussian mechanism holds for it as it is, and no floating-point number shows in it.")
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
-        """See `NoiseSource.draw`; the values are integers."""
+        """See `NoiseSource.draw`; the values are integers. Refuses a stddev that float64 could not add exactly."""
         _check_stddev(stddev)
+        _validate.require(stddev <= _LARGEST_EXACT, "stddev", stddev, f"<= {_LARGEST_EXACT:g} for exact noise")
         if stddev == 0:
             return np.zeros(shape)
         sign, bits = _sign_and_tail_bits(math.prod(shape))

@@ -138,6 +138,11 @@ def test_doubtful_draws_take_more_entropy_until_they_are_decided():
     assert asked == [8, 8]
 
 
+def test_more_noise_than_float64_adds_exactly_is_refused():
+    with pytest.raises(InvalidArgumentError, match="stddev=1e"):
+        RoundedGaussianNoise().draw((2,), 1e16, 0)
+
+
 @pytest.mark.parametrize("byte", [0x00, 0xFF])
 def test_rounded_noise_of_extreme_words_is_finite(monkeypatch, byte):
     left = [bytes([byte]) * 32]
