@@ -9,6 +9,7 @@ Where actors belong to data owners who keep their records (`config.num_owners`),
 never answers with votes, only with votes plus its share of the noise, after charging a ledger of its own.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -202,14 +203,20 @@ class Actors:
         return len(self._handles)
 
     def start(self, recipe: Callable[[int], list[tuple[str, tuple]]]) -> list[Any]:
-        """Adds (method, arguments) by number of actor to what a fresh actor is told; tells all; their last answers."""
-        self._recipes.append(recipe)
-        fresh = [number for number, handle in enumerate(self._handles) if handle is None]
-        for number in fresh:
-            self._handles[number] = self._spawn(number)
-        answers = [None] * len(self)
-        for position, _ in enumerate(recipe(0)):
-            answers = self.ask(lambda number, position=position: recipe(number)[position])
+        """Adds (method, arguments) by number of actor to what a fresh actor is told; tells all; their last answers.
+
+        Whatever is raised, no actor is left behind.
+        """
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            self._recipes.append(recipe)
+            fresh = [number for number, handle in enumerate(self._handles) if handle is None]
+            for number in fresh:
+                self._handles[number] = self._spawn(number)
+            answers = [None] * len(self)
+            for position, _ in enumerate(recipe(0)):
+                answers = self.ask(lambda number, position=position: recipe(number)[position])
+            undo.pop_all()
         return answers
 
     def ask(self, request: Callable[[int], tuple[str, tuple]], check: Callable[[Any], None] = lambda answer: None,
@@ -443,7 +450,10 @@ class Owners:
         self.actors = Actors(config.num_owners, options, owners=True)
         facts = self.actors.start(lambda number: [
             ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed))])
-        check_owners(config, facts)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.actors.close)
+            check_owners(config, facts)
+            undo.pop_all()
         self.image_shape, self.num_classes = tuple(facts[0]["image_shape"]), facts[0]["num_classes"]
         self.num_records = [own["num_records"] for own in facts]
 
