@@ -81,8 +81,6 @@ def _train(args: argparse.Namespace) -> None:
     config = _training_config(args, folder)
     options = PerformanceOptions(**_given(args, PerformanceOptions))
 
-    import tensorflow as tf
-
     from datalens_tf.data.datasets import load_dataset
     from datalens_tf.synthesizers.registry import synthesizer
     from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
@@ -90,10 +88,7 @@ def _train(args: argparse.Namespace) -> None:
 
     if options.distribute is None:
         options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
-    with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
-        # Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores.
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(options.num_threads or os.cpu_count())
+    _one_core_per_operation(options.num_threads or os.cpu_count())
     if config.num_owners:
         from datalens_tf.training.distributed import Owners
 
@@ -272,16 +267,47 @@ def _audit(args: argparse.Namespace) -> None:
 
     import tqdm
 
-    from datalens_tf.privacy.audit import audit_releases
+    from datalens_tf.privacy.audit import audit_releases, with_training
 
     count = min(1000, config.num_teachers) if args.num_canaries is None else args.num_canaries
-    report = audit_releases(config, trials=args.trials, num_canaries=count, confidence=args.confidence,
-                            progress=functools.partial(tqdm.tqdm, disable=not sys.stderr.isatty(), leave=False))
+    # Each half of the audit may be wrong with half of the probability.
+    confidence = 1 - (1 - args.confidence) / 2 if args.train else args.confidence
+    shown = functools.partial(tqdm.tqdm, disable=not sys.stderr.isatty(), leave=False)
+    report = audit_releases(config, trials=args.trials, num_canaries=count, confidence=confidence, progress=shown)
+    if args.train:
+        training = _audited_training(args, config, target / "audited_run", count, confidence, shown)
+        report = with_training(report, training)
     _files.atomic_write(target / "audit.json", json.dumps(report, indent=2) + "\n")
     print(f"{report['verdict']}\n{args.confidence:.0%} confidence; many runs: {report['many_runs']['epsilon']:.4f}, "
-          f"one run with {count} canaries: {report['one_run']['epsilon']:.4f}\n{target / 'audit.json'}")
-    if report["epsilon_lower_bound"] > report["claimed"]["epsilon"]:
+          f"one run with {count} canaries: {report['one_run']['epsilon']:.4f}")
+    if args.train:
+        found = report["training"]
+        print(f"a trained run with {count} canaries: from its releases {found['releases']['epsilon']:.4f}, from its "
+              f"generator {found['generator']['epsilon']:.4f}\n{found['num_teachers_disturbed']} of "
+              f"{found['num_teachers']} teachers depend on records of others; a record changed a step's votes by "
+              f"{found['largest_change']:.1f}, of {found['sensitivity']:.1f} that are charged for")
+    print(target / "audit.json")
+    if report["verdict"].startswith("CAUGHT"):
         raise DataLensError("The audit caught a mechanism that is less private than it claims.")
+
+
+def _audited_training(args: argparse.Namespace, config: DataLensConfig, folder: pathlib.Path, num_canaries: int,
+                      confidence: float, progress: Callable) -> dict[str, Any]:
+    """Trains a run with canaries in the folder, and attacks it."""
+    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.privacy.canaries import audit_training
+    from datalens_tf.training.callbacks import Progress
+
+    _one_core_per_operation(os.cpu_count())
+    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+    config = config.replace(dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
+    shown = Progress(config.epsilon)
+    try:
+        return audit_training(config, dataset, folder, num_canaries=num_canaries, confidence=confidence,
+                              options=PerformanceOptions(num_threads=os.cpu_count()), callbacks=[shown],
+                              progress=progress)
+    finally:
+        shown.on_end()
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -313,6 +339,15 @@ def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> DataLens
             raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
                                   "same settings (--resume alone takes them), or choose another --output_dir.")
     return stored
+
+
+def _one_core_per_operation(num_threads: int) -> None:
+    """Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores."""
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(num_threads)
 
 
 def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> DataLensConfig:
@@ -484,7 +519,12 @@ def _parser() -> argparse.ArgumentParser:
     audit = command("audit", _audit, "attack the releases of a run, and bound its epsilon from below")
     audit.add_argument("--run_dir", default=None, help="take the settings of this run")
     audit.add_argument("--preset", metavar="NAME", help=preset_help)
-    _add_fields(audit, DataLensConfig, ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta"))
+    _add_fields(audit, DataLensConfig, ("num_teachers", "top_k", "noise_stddev", "batch_size", "num_steps", "epsilon",
+                                        "delta", "warmup_teacher_steps"))
+    audit.add_argument("--train", action="store_true", default=False,
+                       help="also train a run with canaries among the records, and attack it and its generator; takes "
+                            "three times as long as the run")
+    audit.add_argument("--data_dir", default=None, help=data_dir_help)
     audit.add_argument("--trials", type=int, default=200, help="runs in each of two neighbouring worlds")
     audit.add_argument("--num_canaries", type=int, default=None,
                        help="of the attack on one run; by default 1,000, or as many as there are teachers")

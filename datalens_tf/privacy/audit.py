@@ -110,26 +110,27 @@ def one_run_bound(num_correct: int, num_guesses: int, num_canaries: int, delta: 
 
 
 def best_one_run_bound(scores: np.ndarray, coins: np.ndarray, delta: float, confidence: float = 0.95) -> dict[str, Any]:
-    """`one_run_bound` of guessing the coins of the largest scores 1 and of the smallest 0, as many as do best.
+    """`one_run_bound` of guessing as many coins as do best, by the sign of the scores of largest magnitude.
 
     The numbers of guesses that are tried are few and fixed, and each is given its part of the confidence.
 
     Args:
-      scores: float [M]; large ones speak for a coin of 1.
+      scores: float [M]; positive ones speak for a coin of 1, negative ones for 0, the larger the more.
       coins: bool [M].
       delta, confidence: as for `one_run_bound`.
 
     Returns:
       `epsilon`, and `num_canaries`, `num_guesses` and `num_correct` that gave it.
     """
-    order, count = np.argsort(scores, kind="stable"), len(scores)
+    scores, count = np.asarray(scores, np.float64), len(scores)
     _validate.require(count >= 2, "len(scores)", count, ">= 2")
-    tried = sorted({max(1, count * percent // 200) for percent in (2, 10, 30, 100)})  # at each end
+    right = ((scores > 0) == coins)[np.argsort(-np.abs(scores), kind="stable")]
+    tried = sorted({max(1, count * percent // 100) for percent in (2, 10, 30, 60, 100)})
     found = []
-    for half in tried:
-        correct = int(np.sum(coins[order[-half:]]) + np.sum(~coins[order[:half]]))
-        found.append({"epsilon": one_run_bound(correct, 2 * half, count, delta, 1 - (1 - confidence) / len(tried)),
-                      "num_canaries": count, "num_guesses": 2 * half, "num_correct": correct})
+    for guesses in tried:
+        correct = int(right[:guesses].sum())
+        found.append({"epsilon": one_run_bound(correct, guesses, count, delta, 1 - (1 - confidence) / len(tried)),
+                      "num_canaries": count, "num_guesses": guesses, "num_correct": correct})
     return max(found, key=lambda bound: bound["epsilon"])
 
 
@@ -238,10 +239,30 @@ def audit_releases(config: DataLensConfig, *, trials: int, num_canaries: int, co
     }
 
 
-def verdict(claimed: float, bound: float) -> str:
-    """In one sentence or two."""
+def with_training(report: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+    """The reports of `audit_releases` and of `canaries.audit_training`, each with half of the risk, as one.
+
+    Args:
+      report, training: made with the same settings, and with confidence 1 - (1 - c) / 2 each, for c in all.
+    """
+    bound = max(report["epsilon_lower_bound"], training["releases"]["epsilon"], training["generator"]["epsilon"])
+    return {**report, "training": training, "epsilon_lower_bound": bound,
+            "confidence": 1 - 2 * (1 - report["confidence"]),
+            "verdict": verdict(min(report["claimed"]["epsilon"], training["epsilon"]), bound,
+                               training["num_teachers_disturbed"],
+                               training["largest_change"] / training["sensitivity"])}
+
+
+def verdict(claimed: float, bound: float, num_disturbed: int = 0, share_of_sensitivity: float = 0.0) -> str:
+    """In one sentence or two; begins with CAUGHT where something is wrong."""
     if bound > claimed:
         return (f"CAUGHT: attacks show an epsilon of at least {bound:.4f}, more than the {round_up(claimed)} that is "
                 "claimed. Do not release anything that this mechanism made.")
+    if num_disturbed:
+        return (f"CAUGHT: {num_disturbed} teachers depend on records of other teachers, so the claimed "
+                f"{round_up(claimed)} does not hold. Do not release anything that this training made.")
+    if share_of_sensitivity > 1:
+        return (f"CAUGHT: a record changed the votes by {share_of_sensitivity:.2f} times the sensitivity that is "
+                "charged for. Do not release anything that this mechanism made.")
     return (f"Attacks show an epsilon of at least {bound:.4f}; {round_up(claimed)} is claimed. That refutes nothing, "
             "and proves nothing either.")

@@ -28,7 +28,7 @@ from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBeh
 if typing.TYPE_CHECKING:
     from datalens_tf.training.distributed import DistributedBank, Owners
 
-_WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
+WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
 
 
 class RunFolder:
@@ -182,9 +182,9 @@ class Trainer:
     def _warm_up(self, bank: TeacherBank, student: Student, saver: checkpoint.Saver) -> None:
         """Teachers train against the untrained generator. No release, hence free in privacy."""
         total = self.config.warmup_teacher_steps
-        for done in range(bank.iterations, total, _WARMUP_CALL):
-            count = min(_WARMUP_CALL, total - done)
-            bank.advance(self._rounds(bank, student, count),
+        for done in range(bank.iterations, total, WARMUP_CALL):
+            count = min(WARMUP_CALL, total - done)
+            bank.advance(teacher_rounds(self.config, bank, student, count),
                          progress=self._progress("warm-up", done / total, count / total))
             if self._stop_requested:
                 raise self._interrupted(saver, 0)
@@ -200,7 +200,7 @@ class Trainer:
 
     def _step(self, step: int, bank: TeacherBank, student: Student) -> None:
         """Algorithm 1, one generator step. A stored release is used again instead of asking the teachers."""
-        rounds = self._rounds(bank, student, self.config.teacher_steps)
+        rounds = teacher_rounds(self.config, bank, student, self.config.teacher_steps)
         latents, labels = student.inputs(step)
         noisy, agreement = self.releases.load(step), None
         progress = self._progress(f"step {step}")
@@ -222,18 +222,6 @@ class Trainer:
         self._report("on_step", StepReport(
             step=step, planned_steps=self.planned_steps, epsilon=self.ledger.spent(), student_loss=student_loss,
             student=student, teacher_loss=_mean(losses), vote_agreement=agreement))
-
-    def _rounds(self, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
-        """Fresh fakes and instance noise for the next `count` teacher steps, from public randomness."""
-        def one(iteration):
-            noise = None
-            if self.config.instance_noise:
-                stream = rng.stream(self.config.seed, "instance noise", iteration)
-                shape = (2 * bank.batch_size, *self.config.image_shape)
-                noise = self.config.instance_noise * stream.standard_normal(shape, np.float32)
-            return TeacherRound(student.pool(iteration, bank.batch_size).numpy(), noise)
-
-        return [one(bank.iterations + i) for i in range(count)]
 
     def _progress(self, what: str, start: float = 0.0, share: float = 1.0) -> Callable[[float], None]:
         """Reports a fraction of a part as one of the whole."""
@@ -263,6 +251,19 @@ class Trainer:
         self.ledger = PrivacyLedger.create(
             files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
             config_digest=config_digest(config.to_json()), step_event=self.event)
+
+
+def teacher_rounds(config: DataLensConfig, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
+    """Fresh fakes and instance noise for a bank's next `count` optimizer steps, from public randomness."""
+    def one(iteration):
+        noise = None
+        if config.instance_noise:
+            stream = rng.stream(config.seed, "instance noise", iteration)
+            shape = (2 * bank.batch_size, *config.image_shape)
+            noise = config.instance_noise * stream.standard_normal(shape, np.float32)
+        return TeacherRound(student.pool(iteration, bank.batch_size).numpy(), noise)
+
+    return [one(bank.iterations + i) for i in range(count)]
 
 
 def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.ReleaseStore, num_steps: int) -> Student:

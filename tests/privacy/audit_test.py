@@ -119,3 +119,21 @@ def test_on_the_command_line(tmp_path, capsys):
         assert cli.main([*flags, *extra]) == 2
         error = capsys.readouterr().err
         assert message in error and len(error.strip().splitlines()) == 1
+
+
+def test_training_with_canaries_on_the_command_line(tmp_path, capsys):
+    flags = ["audit", "--preset=digits", "--trials=30", "--num_teachers=40", "--num_canaries=40", "--num_steps=2",
+             "--warmup_teacher_steps=2", "--train", f"--output_dir={tmp_path}"]
+    assert cli.main(flags) == 0
+    found, printed = json.loads((tmp_path / "audit.json").read_text()), capsys.readouterr().out
+    assert found["training"]["epsilon"] == found["claimed"]["epsilon"] and found["training"]["num_steps"] == 2
+    assert found["training"]["num_teachers_disturbed"] == 0 and "0 of 40 teachers depend" in printed
+    assert found["confidence"] == pytest.approx(0.95)
+    assert found["many_runs"]["trials"] == 60 and (tmp_path / "audited_run" / "ledger.jsonl").is_file()
+
+
+def test_verdicts():
+    assert verdict(1.0, 0.5).startswith("Attacks show")
+    assert verdict(1.0, 1.5).startswith("CAUGHT: attacks show an epsilon of at least 1.5")
+    assert verdict(1.0, 0.5, num_disturbed=3).startswith("CAUGHT: 3 teachers depend")
+    assert verdict(1.0, 0.5, share_of_sensitivity=1.25).startswith("CAUGHT: a record changed the votes by 1.25 times")
