@@ -33,7 +33,7 @@ from datalens_tf.privacy.statement import round_up
 
 # Known from the data; and the one that switches privacy off, which is for tests in Python.
 _NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
-_METRICS = ("utility", "classifiers", "quality")
+_METRICS = ("utility", "classifiers", "quality", "membership")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

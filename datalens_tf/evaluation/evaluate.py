@@ -19,17 +19,17 @@ import numpy as np
 from datalens_tf import _validate
 from datalens_tf.data import Dataset, as_dataset
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.evaluation import charts, classifiers, image_quality, utility
+from datalens_tf.evaluation import charts, classifiers, image_quality, membership, utility
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.evaluation.domain_classifier import domain_classifier
 
 SCHEMA_VERSION = 1  # of metrics.json; docs/metrics.schema.json describes it
-METRICS = ("utility", "classifiers", "quality")
+METRICS = ("utility", "classifiers", "quality", "membership")
 
 PRIVACY_NOTE = (
     "Measured with real records, so epsilon does not cover these numbers and pictures. Utility and precision look at "
-    "real test records; classifiers of real data, and distances to the nearest real record, look at the records that "
-    "the generator was trained on. Where those records are sensitive, this evaluation is too: share it only where they "
+    "real test records; classifiers of real data, distances to the nearest real record, and membership inference look "
+    "at the records that the generator was trained on. Where those records are sensitive, this evaluation is too: share it only where they "
     "may be shared, and do not choose settings by it. Each choice made on it reveals a little about them.")
 
 
@@ -44,7 +44,8 @@ class Effort:
         fewer of larger ones; None for all.
       domain_epochs, domain_train: of the classifier whose features and logits measure quality; records as above.
       quality_images: synthetic and real images for distances between distributions.
-      neighbour_images: of them, for precision, recall, density, coverage and nearest records.
+      neighbour_images: of them, for precision, recall, density, coverage and nearest records; and records of each kind
+        for membership inference.
       embedded_images: synthetic and real ones each, for t-SNE and PCA.
     """
 
@@ -181,6 +182,8 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
             _classifiers(found, synthetic, train, test, effort, int(seeds[0]), cache, stages)
         if "quality" in metrics:
             _quality(found, synthetic, train, test, effort, inception, cache, stages)
+        if "membership" in metrics:
+            _membership(found, synthetic, train, test, effort, stages)
     finally:
         stages.close()
     found.metrics["cost"] = {
@@ -302,6 +305,13 @@ def _quality(found, synthetic, train, test, effort, inception, cache, stages) ->
     _embeddings(found, synthetic, test, effort, stages)
 
 
+def _membership(found, synthetic, train, test, effort, stages) -> None:
+    """Attacks that try to tell training records from test records by the synthetic images."""
+    members, others = (classifiers.subset(dataset, effort.neighbour_images, 0) for dataset in (train, test))
+    found.metrics["membership"] = stages.run("membership inference", lambda: membership.membership_attacks(
+        synthetic.images, synthetic.labels, members.images, members.labels, others.images, others.labels))
+
+
 def _embeddings(found, synthetic, test, effort, stages) -> None:
     """Synthetic and real test records in one plane, by PCA and t-SNE of pixels."""
     import threadpoolctl
@@ -330,6 +340,8 @@ def _stage_names(metrics: Sequence[str], with_train: bool, with_inception: bool)
     names = ["synthetic", "real"][:1 + with_train] if "utility" in metrics else []
     if "classifiers" in metrics:
         names += 2 * list(classifiers.CLASSIFIERS)
+    if "membership" in metrics:
+        names.append("membership")
     if "quality" in metrics:
         names += ["domain classifier", "features", "features", "manifold", "nearest", "pca", "tsne"]
         names += ["inception", "inception"] if with_inception else []

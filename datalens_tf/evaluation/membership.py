@@ -1,0 +1,112 @@
+"""Membership inference: can somebody who has the synthetic images tell which real records the generator learned from?
+
+Attacks score records; members, which the generator was trained on, should get larger scores than others. They are what an
+attacker with no other knowledge would try, so they prove no guarantee; what they may achieve at most is what epsilon says.
+"""
+
+import math
+
+import numpy as np
+
+from datalens_tf import _validate, rng
+from datalens_tf.data import to_unit
+
+_COMPONENTS = 50
+_LARGEST = 10_000
+_FALSE_POSITIVE_RATE = 0.01
+
+
+def strength(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
+    """How well scores tell members from others.
+
+    Args:
+      members, others: scores [n] and [m], at least ten each; larger ones should speak for members.
+
+    Returns:
+      `auc`: area under the ROC curve, 0.5 for a blind attack. `auc_low`, `auc_high`: its 95 % interval (Hanley and
+      McNeil 1982). `true_positive_rate`: of members found where 1 % of the others (`false_positive_rate`) are taken for
+      members.
+    """
+    from scipy import stats
+
+    for name, scores in (("members", members), ("others", others)):
+        _validate.require(len(scores) >= 10, f"len({name})", len(scores), ">= 10")
+    n, m = len(members), len(others)
+    ranks = stats.rankdata(np.concatenate([members, others]))
+    auc = (ranks[:n].sum() - n * (n + 1) / 2) / (n * m)
+    q_1, q_2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    error = math.sqrt((auc * (1 - auc) + (n - 1) * (q_1 - auc**2) + (m - 1) * (q_2 - auc**2)) / (n * m))
+    bar = np.quantile(others, 1 - _FALSE_POSITIVE_RATE, method="higher")
+    return {"auc": float(auc), "auc_low": float(max(0.0, auc - 1.96 * error)),
+            "auc_high": float(min(1.0, auc + 1.96 * error)),
+            "true_positive_rate": float(np.mean(members > bar)), "false_positive_rate": float(np.mean(others > bar))}
+
+
+def nearest_neighbour_scores(records: np.ndarray, labels: np.ndarray, synthetic: np.ndarray,
+                             synthetic_labels: np.ndarray) -> np.ndarray:
+    """Minus the distance in pixels to the nearest synthetic image with the same label, [n]; without one, -infinity.
+
+    Args:
+      records, synthetic: images [n, H, W, C] and [m, H, W, C], uint8 or in [0, 1].
+      labels, synthetic_labels: [n] and [m].
+    """
+    from sklearn.metrics import pairwise_distances_argmin_min
+
+    scores = np.full(len(records), -np.inf)
+    for label in np.unique(labels):
+        mine, theirs = labels == label, synthetic_labels == label
+        if theirs.any():
+            scores[mine] = -pairwise_distances_argmin_min(_flat(records[mine]), _flat(synthetic[theirs]))[1]
+    return scores
+
+
+def classifier_scores(records: np.ndarray, synthetic: np.ndarray, reference: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Log-odds of being synthetic, [n], by a classifier that learned to tell synthetic images from known outsiders.
+
+    What a generator memorised looks synthetic to it (Hayes et al. 2019, with a classifier of our own).
+
+    Args:
+      records: images to score.
+      synthetic: images of the generator, of which at most 10,000 are used.
+      reference: real records that the attacker knows not to be members.
+      seed: of the classifier and of the choice of synthetic images.
+    """
+    import warnings
+
+    from sklearn.decomposition import PCA
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    chosen = synthetic[rng.stream(seed, "membership").permutation(len(synthetic))[:_LARGEST]]
+    # As often as the others, so that the classifier is not the prior.
+    x = _flat(np.concatenate([chosen, reference[np.arange(len(chosen)) % len(reference)]]))
+    model = make_pipeline(PCA(min(_COMPONENTS, *x.shape), random_state=seed), StandardScaler(),
+                          MLPClassifier((100,), max_iter=60, random_state=seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # That 60 passes may not be enough to converge.
+        model.fit(x, np.arange(len(x)) < len(chosen))
+    with np.errstate(divide="ignore"):  # Certainty.
+        odds = model.predict_log_proba(_flat(records))
+    return odds[:, 1] - odds[:, 0]
+
+
+def membership_attacks(synthetic: np.ndarray, synthetic_labels: np.ndarray, members: np.ndarray,
+                       member_labels: np.ndarray, others: np.ndarray, other_labels: np.ndarray) -> dict[str, object]:
+    """Both attacks on as many members as others; half of the others teach the classifier what outsiders are.
+
+    Args:
+      synthetic, members, others: images; labels beside them.
+    """
+    half = len(others) // 2
+    by_classifier = classifier_scores(np.concatenate([members, others[half:]]), synthetic, others[:half])
+    return {
+        "nearest_neighbour": strength(
+            nearest_neighbour_scores(members, member_labels, synthetic, synthetic_labels),
+            nearest_neighbour_scores(others, other_labels, synthetic, synthetic_labels)),
+        "classifier": strength(by_classifier[:len(members)], by_classifier[len(members):]),
+        "num_members": len(members), "num_others": len(others)}
+
+
+def _flat(images: np.ndarray) -> np.ndarray:
+    return to_unit(images).reshape(len(images), -1)
