@@ -121,10 +121,10 @@ class PrivateLog(Callback):
     """Losses on real records and vote agreement, as JSON lines for the run's private folder."""
 
     def __init__(self, path: pathlib.Path):
-        self._path, self._started = path, time.time()
+        self._path, self._started = path, time.monotonic()
 
     def on_step(self, report: StepReport) -> None:
-        row = {"step": report.step, "seconds": round(time.time() - self._started, 3),
+        row = {"step": report.step, "seconds": round(time.monotonic() - self._started, 3),
                "teacher_loss": report.teacher_loss, "vote_agreement": report.vote_agreement}
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

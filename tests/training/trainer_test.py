@@ -242,6 +242,13 @@ def test_private_folder_is_closed_to_others_and_the_run_folder_is_locked(tmp_pat
         assert trainer.folder.ledger.read_bytes() == before[:-9]  # Not repaired under the writer.
 
 
+def test_a_clock_that_jumps_changes_nothing(tmp_path, reference, monkeypatch):
+    stream = np.random.default_rng(0)
+    monkeypatch.setattr(time, "time", lambda: float(stream.uniform(0, 4e9)))
+    trainer, student = train(tmp_path)
+    assert released_bytes(student) == reference[1] and trainer.ledger.charges == reference[0].ledger.charges
+
+
 def test_unwritable_folder_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataLensError, match="Cannot write"):
