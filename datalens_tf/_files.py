@@ -2,11 +2,13 @@
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import shutil
 import uuid
-from typing import Iterator
+import zipfile
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -78,6 +80,35 @@ def copy_folder(source: PathLike, target: PathLike) -> None:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     fsync_directory(target.parent)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads` that raises ValueError whatever it is given, text nested deeper than Python's stack included."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def read_npz(path: PathLike, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """Arrays of an npz file, all or those of the given names that it has; never unpickled.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: it is no readable npz file of plain arrays, or would not fit in memory.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())  # zipfile reads no more than that.
+        if size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+            raise ValueError(f"its {size} bytes are more than this machine's memory")
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files if names is None or name in names}
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        # Parsers of damaged archives raise nearly anything: zlib.error, NotImplementedError, struct.error, SyntaxError.
+        raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
 
 
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -42,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in argv  # Known before parsing, which may fail.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if debug else "3")  # Read when TensorFlow is first imported.
     try:
-        args = _parser().parse_args(argv)
+        try:
+            args = _parser().parse_args(argv)
+        except ValueError as error:  # of a flag that absl defines
+            raise InvalidArgumentError(str(error)) from error
         if not debug:
             logging.getLogger("tensorflow").setLevel(logging.ERROR)
             absl_logging.set_verbosity(absl_logging.ERROR)

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, Mapping
 
-from datalens_tf import _validate
+from datalens_tf import _files, _validate
 from datalens_tf.errors import InvalidArgumentError
 
 ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
@@ -176,7 +176,7 @@ class DataLensConfig:
     def from_json(cls, text: str) -> "DataLensConfig":
         """Inverse of `to_json`; raises InvalidArgumentError on malformed text or unknown fields."""
         try:
-            fields = json.loads(text)
+            fields = _files.parse_json(text)
         except ValueError as error:
             raise InvalidArgumentError(f"Expected a JSON configuration: {error}.") from error
         if not isinstance(fields, Mapping):

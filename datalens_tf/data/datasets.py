@@ -9,14 +9,14 @@ import hashlib
 import os
 import pathlib
 import urllib.parse
-import zipfile
+import warnings
 import zlib
 from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging as absl_logging
 
-from datalens_tf import _validate
+from datalens_tf import _files, _validate
 from datalens_tf.errors import DataError
 
 SPLITS = ("train", "test")
@@ -210,14 +210,10 @@ def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
     """Arrays x, y, x_test, y_test of an .npz file."""
     images, labels = ("x", "y") if split == "train" else ("x_test", "y_test")
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataError(f"{name}: expected an .npz archive with arrays x and y, got a single array.")
-        with archive:
-            arrays = {key: np.asanyarray(archive[key]) for key in (images, "y", "y_test") if key in archive.files}
+        arrays = _files.read_npz(path, (images, "y", "y_test"))
     except FileNotFoundError as error:
         raise DataError(f"{name}: there is no file {path}.") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays: {first_line(error)}.") from error
     for key in (images, labels):
         if key not in arrays:
@@ -257,10 +253,14 @@ def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:
     images = []
     for path, _ in records:
         try:
-            with Image.open(path, formats=("PNG", "JPEG")) as picture:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                picture = Image.open(path, formats=("PNG", "JPEG"))
+            with picture:
                 mode = picture.mode
                 pixels = np.asarray(picture.convert(_PICTURE_MODES.get(mode, "RGB")))
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            # Pillow raises nearly anything for damaged files.
             raise DataError(f"{name}: cannot read {path} as a PNG or JPEG picture: {first_line(error)}.") from error
         if mode not in _PICTURE_MODES:
             raise DataError(f"{name}: expected 8-bit grey or RGB pictures, got mode {mode} in {path}.")

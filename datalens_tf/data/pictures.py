@@ -45,7 +45,10 @@ def decode(name: str, count: int, records: Iterable[tuple[bytes | None, Known]],
                     raise DataError(f"{name}: expected pictures of {picture[0]} x {picture[1]} pixels, got "
                                     f"{opened.size[0]} x {opened.size[1]}.")
                 return np.asarray(opened.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box))
-        except (OSError, SyntaxError, ValueError) as error:
+        except DataError:
+            raise
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            # Pillow raises nearly anything for damaged files.
             raise DataError(f"{name}: cannot read a picture: {first_line(error)}.") from error
 
     if not count:

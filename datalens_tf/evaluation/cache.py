@@ -8,8 +8,6 @@ import hashlib
 import json
 import os
 import pathlib
-import zipfile
-import zlib
 from typing import Any, Callable, Mapping
 
 import numpy as np
@@ -37,7 +35,7 @@ class Cache:
         """A JSON value; `compute` makes it unless it is there."""
         path = self._path(key, "json")
         try:
-            return json.loads(path.read_text(encoding="utf-8"))["value"]
+            return _files.parse_json(path.read_text(encoding="utf-8"))["value"]
         except (OSError, ValueError, KeyError, TypeError):
             value = compute()
             _files.atomic_write(path, json.dumps({"key": key, "value": value}, indent=1) + "\n")
@@ -47,9 +45,9 @@ class Cache:
         """A list of arrays; `compute` makes it unless it is there."""
         path = self._path(key, "npz")
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                return [archive[f"arr_{number}"] for number in range(len(archive.files))]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            archive = _files.read_npz(path)
+            return [archive[f"arr_{number}"] for number in range(len(archive))]
+        except (OSError, ValueError, KeyError):
             value = compute()
             _files.atomic_write(path, _files.npz_bytes({f"arr_{number}": array for number, array in enumerate(value)}))
             return value

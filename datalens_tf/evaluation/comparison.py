@@ -11,6 +11,7 @@ import pathlib
 import statistics
 from typing import Any, Mapping, Sequence
 
+from datalens_tf import _files
 from datalens_tf.errors import DataError
 from datalens_tf.evaluation import charts, references
 from datalens_tf.privacy.statement import round_up
@@ -89,7 +90,7 @@ def read_result(folder: pathlib.Path) -> Result:
             accuracy_std=None if utility["accuracy_std"] is None else float(utility["accuracy_std"]),
             others={name: float(value) for name, value in others.items() if value is not None},
             settings=_settings(folder), source=str(folder))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{folder}: metrics.json has no accuracy with its protocol ({error!r} is missing or wrong), so "
                         "it cannot be compared with others. Evaluate it with the metric utility.") from error
 
@@ -162,7 +163,7 @@ def _settings(folder: pathlib.Path) -> str | None:
 
 def _read(folder: pathlib.Path, name: str) -> dict[str, Any]:
     try:
-        value = json.loads((folder / name).read_text(encoding="utf-8"))
+        value = _files.parse_json((folder / name).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         made_by = "evaluate it first" if name == "metrics.json" else "a run folder has one"
         raise DataError(f"{folder}: has no {name}; {made_by}.") from error

@@ -46,7 +46,7 @@ class RunFacts:
         """Reads a run folder or a released checkpoint; raises CheckpointError where a file is missing or damaged."""
         try:
             config = DataLensConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
-            statement = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
+            statement = _files.parse_json((folder / "privacy.json").read_text(encoding="utf-8"))
             text = (folder / "privacy.txt").read_text(encoding="utf-8")
         except (OSError, ValueError, InvalidArgumentError) as error:
             raise CheckpointError(

@@ -15,7 +15,7 @@ from typing import Any
 import attr
 import dp_accounting
 
-from datalens_tf import _validate
+from datalens_tf import _files, _validate
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from datalens_tf.privacy import accounting
@@ -122,7 +122,7 @@ class PrivacyLedger:
         records, last_hash = [], ""
         for number, line in enumerate(lines, start=1):
             try:
-                record = json.loads(line)
+                record = _files.parse_json(line)
             except ValueError as error:
                 if 1 < number == len(lines):
                     complete = False

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate, rng
-from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, temporary_sibling
+from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, parse_json, temporary_sibling
 from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 
@@ -154,7 +154,7 @@ def load_generator(path: PathLike) -> LoadedGenerator:
             raise CheckpointError(f"Found no SavedModel in {path}. Name a folder that `datalens export` wrote.")
         path = max(versions, key=lambda version: int(version.name))
     try:
-        metadata = json.loads((path / _EXTRA / _METADATA).read_text())
+        metadata = parse_json((path / _EXTRA / _METADATA).read_text())
         metadata["image_shape"] = tuple(metadata["image_shape"])
         model = tf.saved_model.load(os.fspath(path))
         loaded = LoadedGenerator(path=path, model=model, **metadata)

@@ -92,7 +92,7 @@ class DataLens(Synthesizer):
 
     def privacy_statement(self) -> dict[str, Any]:
         try:
-            return json.loads(self.folder.statement_json.read_text())
+            return _files.parse_json(self.folder.statement_json.read_text())
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
 

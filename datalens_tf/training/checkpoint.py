@@ -7,7 +7,6 @@ import os
 import pathlib
 import shutil
 import time
-import zipfile
 import zlib
 from typing import BinaryIO, Iterable, Iterator
 
@@ -136,7 +135,7 @@ class Saver:
             return 0
         folder, name = snapshots[-1], "meta.json"
         try:
-            meta = json.loads((folder / "meta.json").read_text())
+            meta = _files.parse_json((folder / "meta.json").read_text())
             if meta["config_digest"] != self._digest:
                 raise CheckpointError(f"{folder} belongs to another configuration: choose another run folder.")
             if meta.get("persistent_bank", False) != self._bank.persistent:
@@ -216,7 +215,6 @@ class _Reader:
 def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
     """All arrays of an npz file, never unpickled."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        return _files.read_npz(path)
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"Damaged file {path}: it holds no readable arrays.") from error
