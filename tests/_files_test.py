@@ -1,9 +1,11 @@
 """Files appear whole or not at all, durably, and failures are one clear line."""
 
+import contextlib
 import errno
 import os
 import resource
 
+import numpy as np
 import pytest
 
 from datalens_tf import _files
@@ -93,3 +95,37 @@ def test_files_get_the_permissions_of_ordinary_files(tmp_path):
     finally:
         os.umask(old)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_archives_are_read_whole_or_in_part_and_never_unpickled(tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(_files.npz_bytes({"x": np.arange(3), "y": np.ones(2)}))
+    assert set(_files.read_npz(path)) == {"x", "y"} and list(_files.read_npz(path, ["y", "z"])) == ["y"]
+    np.savez(path, x=np.array([{}], object))
+    with pytest.raises(ValueError, match="pickle"):
+        _files.read_npz(path)
+    with pytest.raises(FileNotFoundError):
+        _files.read_npz(tmp_path / "missing.npz")
+
+
+def test_every_damage_to_an_archive_is_a_value_error(tmp_path):
+    path, data = tmp_path / "a.npz", _files.npz_bytes({"x": np.random.default_rng(0).integers(0, 9, 200)})
+    for position in range(0, len(data), 3):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0x55]) + data[position + 1:])
+        with contextlib.suppress(ValueError):  # A date or a comment may be anything.
+            np.testing.assert_array_equal(_files.read_npz(path)["x"], np.random.default_rng(0).integers(0, 9, 200))
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused_before_it_does(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    path.write_bytes(_files.npz_bytes({"x": np.zeros(10**7, np.uint8)}))
+    assert path.stat().st_size < 10**5
+    monkeypatch.setattr(os, "sysconf", lambda name: 1000)  # A machine of a million bytes.
+    with pytest.raises(ValueError, match="10000128 bytes are more than this machine's memory"):
+        _files.read_npz(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "9" * 5000, b"\xff", ""])
+def test_whatever_is_no_json_is_a_value_error(text):
+    with pytest.raises(ValueError):
+        _files.parse_json(text)

@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -221,6 +222,14 @@ class TestFolder:
         write_folder(tmp_path, {"test/yak/9.png": 6})
         assert "class 'yak'" in refused(load_dataset, f"folder:{tmp_path}", split="test")
         assert "has no test split" in refused(load_dataset, f"folder:{tmp_path}/train", split="test")
+
+    @pytest.mark.parametrize("side", [10_000, 60_000])
+    def test_a_picture_that_would_fill_the_memory_is_refused(self, tmp_path, side):
+        write_folder(tmp_path, {"cat/1.png": 1, "dog/2.png": 2})
+        data = (tmp_path / "dog" / "2.png").read_bytes()
+        header = data[12:16] + side.to_bytes(4, "big") * 2 + data[24:29]
+        (tmp_path / "dog" / "2.png").write_bytes(data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:])
+        assert "decompression bomb" in refused(load_dataset, f"folder:{tmp_path}")
 
     def test_unfit_pictures_are_named(self, tmp_path):
         def with_file(content):

@@ -1,0 +1,36 @@
+"""How long the privacy noise of one generator step takes to draw.
+
+    python run_scripts/benchmarks/noise.py [--repeats 20]
+
+Beside it the time of a step: `training_speed.py` and `large_banks.py` measure those (docs/speed.md).
+"""
+
+import argparse
+import statistics
+import time
+
+from datalens_tf.mechanisms.noise import RoundedGaussianNoise, SecureGaussianNoise
+
+# Images, numbers per image, sigma, and seconds of a generator step at the preset's number of teachers.
+RELEASES = (("mnist", 15, 784, 5000.0, 18.9), ("celeba_hair", 27, 12288, 9000.0, 8000 * 0.0281))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=20)
+    repeats = parser.parse_args().repeats
+    print("| release | noise | median | share of a step |\n|---|---|---|---|")
+    for name, count, dimension, stddev, step in RELEASES:
+        for source in (RoundedGaussianNoise(), SecureGaussianNoise()):
+            seconds = []
+            for index in range(repeats):
+                start = time.perf_counter()
+                source.draw((count, dimension), stddev, index)
+                seconds.append(time.perf_counter() - start)
+            median = statistics.median(seconds)
+            print(f"| {name}, {count} x {dimension}, sigma {stddev:g} | {type(source).__name__} | {1000 * median:.1f} ms | "
+                  f"{100 * median / step:.3f} % |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

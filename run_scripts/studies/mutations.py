@@ -1,0 +1,172 @@
+"""Puts each trap of SECURITY.md back into the code, and shows that the test named there fails.
+
+    python run_scripts/studies/mutations.py [--only PART_OF_A_NAME]
+
+Every mutation is made in a copy of the repository, which must pass the same test without it. Exit status 1 if a mutation
+goes unnoticed.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    """A trap, where it goes, and the test that must notice.
+
+    Attributes:
+      trap: in words.
+      file: below `datalens_tf`.
+      old, new: text of the file, and what replaces its first occurrence.
+      test: file below `tests`, and the test's name.
+    """
+
+    trap: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+MUTATIONS = [Mutation(*fields) for fields in (
+    ("optimizer moments shared between teachers", "training/teachers.py",
+     "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n",
+     "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n"
+     "        v = tf.broadcast_to(tf.reduce_mean(v, 0, keepdims=True), tf.shape(v))\n",
+     "training/teachers_test.py::test_replacing_one_record_leaves_every_other_teacher_bit_identical"),
+    ("the same, caught by the audit of a trained run", "training/teachers.py",
+     "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n",
+     "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n"
+     "        v = tf.broadcast_to(tf.reduce_mean(v, 0, keepdims=True), tf.shape(v))\n",
+     "privacy/canaries_test.py::test_a_run_that_is_in_order_shows_less_than_it_claims_and_disturbs_nobody"),
+    ("moments forgotten on resume", "training/checkpoint.py",
+     "f\"teachers-{index:03d}.bin\" for index in range(self._bank.num_arrays)]",
+     "f\"teachers-{index:03d}.bin\" for index in range(self._bank.num_arrays // 3)]",
+     "training/trainer_test.py::test_interrupted_and_resumed_equals_uninterrupted"),
+    ("partitions overlap", "data/partition.py",
+     "stream.permutation(num_records)[:num_teachers * shard_size]",
+     "stream.randint(0, num_records, num_teachers * shard_size)",
+     "data/partition_test.py::test_shards_are_disjoint_and_of_equal_size"),
+    ("records repeated across teachers", "data/partition.py",
+     "else shard\n                     for shard in partitions])",
+     "else partitions[0]\n                     for shard in partitions])",
+     "data/partition_test.py -k borrows_from_nobody"),
+    ("duplicates of an id accepted", "data/datasets.py",
+     "            if path.name in files:\n", "            if False:\n",
+     "data/datasets_test.py -k a_name_in_two_classes_is_refused"),
+    ("a public seed drives the noise", "mechanisms/noise.py",
+     "np.frombuffer(os.urandom(8 * count), np.uint64)", "np.frombuffer(np.random.bytes(8 * count), np.uint64)",
+     "mechanisms/noise_test.py::test_no_seed_has_a_say"),
+    ("half the true cost charged", "privacy/accounting.py",
+     "rdp = CLASSIC_ORDERS * _squared_mu(tally, \"classic_rdp\") / 2",
+     "rdp = CLASSIC_ORDERS * _squared_mu(tally, \"classic_rdp\") / 4",
+     "privacy/accounting_test.py -k classic_rdp_by_hand"),
+    ("epsilon depends on the data", "training/trainer.py",
+     "            charge = self.ledger.spend(self.event, step=step)\n",
+     "            charge = self.ledger.spend(type(self.event)(self.event.noise_multiplier * (\n"
+     "                1 + float(np.abs(vote_sum).mean()))), step=step)\n",
+     "training/trainer_test.py::test_epsilon_is_a_function_of_the_configuration_only"),
+    ("a sensitivity that is too small", "mechanisms/topagg.py",
+     "return 2.0 * math.sqrt(self.top_k * num_images)", "return math.sqrt(self.top_k * num_images)",
+     "mechanisms/topagg_test.py -k swapping_one_teacher"),
+    ("top-k after the sum: votes of a teacher are not bounded", "mechanisms/topagg.py",
+     "    indices = tf.math.top_k(tf.abs(rows), top_k, sorted=False).indices\n",
+     "    top_k = min(2 * top_k, shape[-1] if isinstance(shape[-1], int) else rows.shape[-1] or 2 * top_k)\n"
+     "    uniforms = tf.tile(uniforms, [1, 2])[:, :top_k]\n"
+     "    indices = tf.math.top_k(tf.abs(rows), top_k, sorted=False).indices\n",
+     "mechanisms/topagg_test.py -k swapping_one_teacher"),
+    ("raw votes beside the outputs", "training/trainer.py",
+     "            charge = self.ledger.spend(self.event, step=step)\n",
+     "            np.save(self.folder.path / \"votes.npy\", vote_sum)\n"
+     "            charge = self.ledger.spend(self.event, step=step)\n",
+     "synthesizers/datalens_test.py::test_run_folder_has_the_documented_files_and_no_others"),
+    ("all teachers see all data", "training/teachers.py",
+     "records = [self._partitions[span][:, chosen]",
+     "records = [np.repeat(self._partitions[:1], span.stop - span.start, 0)[:, chosen]",
+     "training/teachers_test.py::test_each_teacher_reads_its_own_partition_only"),
+    ("NaN compares false, and training goes on", "privacy/accounting.py",
+     "            _validate.positive(name, value)\n", "            pass\n",
+     "privacy/ledger_test.py -k without_a_price_is_refused"),
+    ("images of one step priced as if released apart", "mechanisms/topagg.py",
+     "        sensitivity = self.l2_sensitivity(num_images)\n", "        sensitivity = self.l2_sensitivity(1)\n",
+     "mechanisms/topagg_test.py"),
+    ("floating-point noise by default", "mechanisms/noise.py",
+     "    return RoundedGaussianNoise() if config.noise == \"rounded_gaussian\" else SecureGaussianNoise()",
+     "    return SecureGaussianNoise()",
+     "mechanisms/noise_test.py"),
+    ("noise of another width than charged for", "mechanisms/noise.py",
+     "        magnitude, certain = _rounded_quantiles(bits, stddev)\n",
+     "        magnitude, certain = _rounded_quantiles(bits, 0.9 * stddev)\n",
+     "mechanisms/noise_test.py::test_rounded_noise_has_the_probabilities_of_a_rounded_gaussian"),
+    ("the best accuracy on test data is reported", "evaluation/utility.py",
+     "        \"accuracy_mean\": statistics.fmean(accuracies),", "        \"accuracy_mean\": max(accuracies),",
+     "evaluation/utility_test.py::test_metrics_of_several_seeds"),
+    ("a history that changes behind one's back", "privacy/ledger.py",
+     "@dataclasses.dataclass(frozen=True, kw_only=True)\nclass Charge", "@dataclasses.dataclass(kw_only=True)\nclass Charge",
+     "privacy/ledger_test.py -k cannot_be_edited_in_place"),
+    ("an altered ledger is read", "privacy/ledger.py",
+     "    if record.get(\"hash\") != _hash(content, previous_hash):", "    if False:",
+     "privacy/ledger_test.py -k altered"),
+    ("the noise is drawn before the charge", "training/trainer.py",
+     "            charge = self.ledger.spend(self.event, step=step)\n",
+     "            self.noise.draw((1, 1), 1.0, len(self.ledger.charges))\n"
+     "            charge = self.ledger.spend(self.event, step=step)\n",
+     "training/trainer_test.py -k charge_is_on_disk_before"),
+    ("a charge without a stored sum is drawn again for nothing", "training/trainer.py",
+     "            charge = self.ledger.spend(self.event, step=step)\n",
+     "            lost = [c.index for c in self.ledger.charges if c.step == step]\n"
+     "            charge = lost[0] if lost else self.ledger.spend(self.event, step=step)\n",
+     "training/trainer_test.py::test_a_charge_without_a_stored_sum_is_burnt_and_never_drawn_again"),
+    ("files that run code when they are read", "_files.py",
+     "np.load(path, allow_pickle=False)", "np.load(path, allow_pickle=True)",
+     "data/datasets_test.py -k pickled_objects_are_never_loaded"),
+)]
+
+
+def passes(folder, test):
+    """Whether the test passes in a copy of the repository."""
+    path, _, keyword = test.partition(" -k ")
+    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(pathlib.Path("tests") / path)]
+    done = subprocess.run(words + (["-k", keyword] if keyword else []), cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(folder), "TF_CPP_MIN_LOG_LEVEL": "3"}, check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{test}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="part of a trap's name")
+    only = parser.parse_args().only
+    chosen, unnoticed, sound = [m for m in MUTATIONS if only in m.trap], 0, {}
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = pathlib.Path(scratch, "copy")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "*.egg-info", "__pycache__", ".venv"))
+        print("| trap put back | test that fails |\n|---|---|", flush=True)
+        for mutation in chosen:
+            path = copy / "datalens_tf" / mutation.file
+            text = path.read_text()
+            if mutation.old not in text:
+                raise RuntimeError(f"{mutation.trap}: {mutation.file} has no {mutation.old!r}")
+            if mutation.test not in sound:
+                sound[mutation.test] = passes(copy, mutation.test)
+            path.write_text(text.replace(mutation.old, mutation.new, 1))
+            caught = sound[mutation.test] and not passes(copy, mutation.test)
+            path.write_text(text)
+            unnoticed += not caught
+            name = mutation.test.replace(" -k ", ": ")
+            print(f"| {mutation.trap} | {'' if caught else 'NOT NOTICED by '}`{name}` |", flush=True)
+    print(f"\n{len(chosen)} mutations, {unnoticed} unnoticed")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
