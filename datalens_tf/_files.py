@@ -103,7 +103,11 @@ def read_npz(path: PathLike, names: Sequence[str] | None = None) -> dict[str, np
         if size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
             raise ValueError(f"its {size} bytes are more than this machine's memory")
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files if names is None or name in names}
+            arrays = {name: archive[name] for name in archive.files if names is None or name in names}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"{name} is no array")
+        return arrays
     except FileNotFoundError:
         raise
     except Exception as error:  # pylint: disable=broad-exception-caught
