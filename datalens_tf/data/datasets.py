@@ -214,7 +214,8 @@ def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
     except FileNotFoundError as error:
         raise DataError(f"{name}: there is no file {path}.") from error
     except (OSError, ValueError) as error:
-        raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays: {first_line(error)}.") from error
+        raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays, as numpy.savez makes them: "
+                        f"{first_line(error)}.") from error
     for key in (images, labels):
         if key not in arrays:
             raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {key}.")
