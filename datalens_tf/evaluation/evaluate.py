@@ -247,8 +247,9 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
         size = effort.records(name, test.image_shape)
 
         def trained(on, name=name, size=size):
-            key = {"what": "classifier", "name": name, "settings": classifiers.SETTINGS_VERSION,
-                   "data": data_key(on, test), "max_train": size, "seed": seed, "versions": environment()["packages"]}
+            key = {"what": "classifier", "name": name, "settings": classifiers.SETTINGS_VERSIONS[name],
+                   "data": data_key(on, test), "max_train": min(size or len(on), len(on)), "seed": seed,
+                   "versions": environment()["packages"]}
             return cache.json(key, lambda: dataclasses.asdict(
                 classifiers.train_classifier(name, on, test, max_train=size, seed=seed, cache=cache)))
 

@@ -37,6 +37,7 @@ def test_real_digits_are_learned_and_labels_without_meaning_are_not(digits, name
 @pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name not in (classifiers.CNN, "mlp")])
 def test_settings_are_the_libraries_defaults_but_for_the_published_ones(name):
     published = {"adaboost": {"n_estimators": 100}, "bagging": {"n_estimators": 20, "max_samples": 0.1},
+                 "bernoulli_nb": {"binarize": 0.5},
                  "gbm": {"n_estimators": 50, "subsample": 0.1},
                  "xgboost": {"n_estimators": 50, "colsample_bytree": 0.1, "max_depth": 3, "learning_rate": 0.1}}
     made = classifiers._LIBRARY[name](0, 2)
