@@ -163,11 +163,12 @@ def _evaluate(args: argparse.Namespace) -> None:
     from datalens_tf.evaluation import evaluate, utility
     from datalens_tf.evaluation.cache import Cache
     from datalens_tf.evaluation.report import RunFacts, write_report
+    from datalens_tf.serving.export import version_folder
 
     evaluate.require_extra()
     protocol = utility.FROZEN if args.protocol == utility.FROZEN.name else utility.paper_protocol(name)
     effort = evaluate.EFFORTS[args.effort]
-    facts = RunFacts.read(source) if is_run else None
+    facts = RunFacts.read(source) if is_run else None if is_archive else RunFacts.read_export(version_folder(source))
     test = load_dataset(name, data_dir=args.data_dir, split="test")
     train = load_dataset(name, data_dir=args.data_dir) if set(args.metrics) != {"utility"} else None
     if is_archive:
@@ -179,7 +180,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         draw = functools.lru_cache(lambda seed: sample(count, seed=seed))  # Asked for in several places.
         varied = "so do the synthetic images"
     if facts is not None:
-        described = f"Samples of a generator trained by the method {facts.config.method}"
+        described = f"Samples of a generator trained by the method {facts.statement['method']}"
     else:
         described = f"Samples from {source.name}"
     result = evaluate.evaluate(

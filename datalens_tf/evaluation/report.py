@@ -26,16 +26,16 @@ _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """What the shareable part of a run folder says about itself.
+    """What the shareable part of a run folder, or an exported generator, says about itself.
 
     Attributes:
-      config: its settings.
+      config: its settings; None of an exported generator, which has none.
       statement, statement_text: of its privacy.
       losses: student's loss by step; empty where there are no logs.
       seconds_per_step: median time between two steps in the logs; None where there are no logs.
     """
 
-    config: DataLensConfig
+    config: DataLensConfig | None
     statement: Mapping[str, Any]
     statement_text: str
     losses: Mapping[int, float]
@@ -53,6 +53,19 @@ class RunFacts:
                 f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
         losses, seconds = training_log(folder / "logs")
         return cls(config=config, statement=statement, statement_text=text, losses=losses, seconds_per_step=seconds)
+
+    @classmethod
+    def read_export(cls, folder: pathlib.Path) -> "RunFacts | None":
+        """Reads the statement in a SavedModel; None where it has none, or none that can be understood."""
+        try:
+            statement = _files.parse_json((folder / "assets.extra" / "privacy.json").read_text(encoding="utf-8"))
+            text = (folder / "assets.extra" / "privacy.txt").read_text(encoding="utf-8")
+            if not {"private", "method", "dataset", "epsilon", "delta", "accountant", "epsilon_by_accountant",
+                    "epsilon_budget", "num_charges", "num_records", "noise_multiplier_per_step"} <= set(statement):
+                return None
+        except (OSError, ValueError, TypeError):
+            return None
+        return cls(config=None, statement=statement, statement_text=text, losses={}, seconds_per_step=None)
 
 
 def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts | None,
@@ -114,7 +127,7 @@ def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
             made["accuracy"] = charts.accuracy_chart(
                 [{"label": "this run", "epsilon": statement["epsilon"], "accuracy": utility["accuracy_mean"],
                   "std": utility["accuracy_std"]}],
-                references.ACCURACY.get(facts.config.dataset, {}), utility.get("real", {}).get("accuracy"))
+                references.ACCURACY.get(statement["dataset"], {}), utility.get("real", {}).get("accuracy"))
     if facts.losses:
         made["training"] = charts.training_chart(list(facts.losses), list(facts.losses.values()))
     return made
@@ -166,8 +179,8 @@ def render_report(metrics: Mapping[str, Any], figures: Mapping[str, Any], facts:
         published=_published(dataset, facts), rerun=references.RERUN.get(dataset),
         published_classifiers=references.CLASSIFIERS.get(dataset, {}),
         published_real_score=references.REAL_INCEPTION_SCORE.get(dataset),
-        command=None if facts is None else training_command(facts.config),
-        settings=None if facts is None else json.loads(facts.config.to_json()))
+        command=None if facts is None or facts.config is None else training_command(facts.config),
+        settings=None if facts is None or facts.config is None else json.loads(facts.config.to_json()))
 
 
 def training_command(config: DataLensConfig) -> str:
@@ -190,9 +203,9 @@ def training_command(config: DataLensConfig) -> str:
 def _published(dataset: str, facts: RunFacts | None) -> dict[str, Any] | None:
     """The paper's numbers for this data set at the epsilon nearest to the run's budget."""
     of_dataset = references.ACCURACY.get(dataset)
-    if of_dataset is None or facts is None:
+    if of_dataset is None or facts is None or not facts.statement["private"]:
         return None
-    nearest = min(of_dataset["DataLens"], key=lambda epsilon: abs(epsilon - facts.config.epsilon))
+    nearest = min(of_dataset["DataLens"], key=lambda epsilon: abs(epsilon - facts.statement["epsilon_budget"]))
     return {"epsilon": nearest, "accuracy": of_dataset["DataLens"][nearest],
             "inception_score": references.INCEPTION_SCORE.get(dataset, {}).get(nearest),
             "others": {name: values[nearest] for name, values in of_dataset.items()

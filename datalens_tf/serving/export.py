@@ -147,12 +147,7 @@ def load_generator(path: PathLike) -> LoadedGenerator:
     Raises:
       CheckpointError: there is none, or it is damaged or of another kind.
     """
-    path = pathlib.Path(path)
-    if not (path / "saved_model.pb").is_file():
-        versions = [p for p in path.iterdir() if p.name.isdecimal()] if path.is_dir() else []
-        if not versions:
-            raise CheckpointError(f"Found no SavedModel in {path}. Name a folder that `datalens export` wrote.")
-        path = max(versions, key=lambda version: int(version.name))
+    path = version_folder(path)
     try:
         metadata = parse_json((path / _EXTRA / _METADATA).read_text())
         metadata["image_shape"] = tuple(metadata["image_shape"])
@@ -165,6 +160,17 @@ def load_generator(path: PathLike) -> LoadedGenerator:
     if missing:
         raise CheckpointError(f"{path} is not a generator of this package: it has no signature {min(missing)}.")
     return loaded
+
+
+def version_folder(path: PathLike) -> pathlib.Path:
+    """The folder of a SavedModel: the path itself, or its largest version. Raises CheckpointError if there is none."""
+    path = pathlib.Path(path)
+    if (path / "saved_model.pb").is_file():
+        return path
+    versions = [p for p in path.iterdir() if p.name.isdecimal()] if path.is_dir() else []
+    if not versions:
+        raise CheckpointError(f"Found no SavedModel in {path}. Name a folder that `datalens export` wrote.")
+    return max(versions, key=lambda version: int(version.name))
 
 
 def image_seeds(seed: int, num_images: int) -> np.ndarray:

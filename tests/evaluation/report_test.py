@@ -13,7 +13,8 @@ from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import report
 from datalens_tf.evaluation.evaluate import Evaluation
-from datalens_tf.evaluation.report import RunFacts, render_report, training_command, training_log, write_report
+from datalens_tf.evaluation.report import (
+    RunFacts, render_report, run_charts, training_command, training_log, write_report)
 from tests.evaluation.evaluation_data import all_metrics, real
 
 CHECKPOINT = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_eps1"
@@ -151,3 +152,17 @@ def test_damaged_runs_are_one_clear_line(tmp_path):
     (tmp_path / "run" / "privacy.json").write_text("{")
     with pytest.raises(CheckpointError, match="Cannot read the settings and the privacy statement"):
         RunFacts.read(tmp_path / "run")
+
+
+def test_an_exported_generator_says_its_guarantee(tmp_path):
+    facts = RunFacts.read_export(CHECKPOINT / "generator" / "1")
+    assert facts.config is None and facts.statement["epsilon"] == RunFacts.read(CHECKPOINT).statement["epsilon"]
+    result = Evaluation(metrics=all_metrics().metrics | {"dataset": "mnist"}, charts={})
+    page = render_report(result.metrics, run_charts(facts, result.metrics), facts, b"")
+    assert "0.9975" in page and "What is guaranteed" in page and "published for DataLens" in page
+    assert "datalens train" not in page  # Settings are not in there.
+    (tmp_path / "assets.extra").mkdir()
+    (tmp_path / "assets.extra" / "privacy.txt").write_text("")
+    for nothing in ("{}", "[1]", "7", "{"):
+        (tmp_path / "assets.extra" / "privacy.json").write_text(nothing)
+        assert RunFacts.read_export(tmp_path) is None

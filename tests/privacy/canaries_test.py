@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise
 from datalens_tf.privacy import canaries as canaries_module
 from datalens_tf.privacy.audit import best_one_run_bound
 from datalens_tf.privacy.canaries import Canaries, audit_training
@@ -46,16 +46,16 @@ def test_a_run_that_is_in_order_shows_less_than_it_claims_and_disturbs_nobody(tm
 def test_noise_that_is_off_is_caught(tmp_path):
     found = audit(tmp_path, noise=NoNoise())
     assert found["releases"]["epsilon"] > 3
-    assert found["releases"]["num_correct"] == N == found["releases"]["num_guesses"]
+    assert found["releases"]["num_correct"] >= 0.99 * found["releases"]["num_guesses"] > 0.5 * N
 
 
 def test_the_attack_sees_what_little_noise_leaves(tmp_path):
     """It would be blind, and prove nothing, if it did not."""
-    class Little(RoundedGaussianNoise):
+    class Little(InsecureSeededNoise):
         def draw(self, shape, stddev, index):
             return super().draw(shape, stddev / 20, index)
 
-    assert audit(tmp_path, noise=Little())["releases"]["epsilon"] > 0.5
+    assert audit(tmp_path, noise=Little(0))["releases"]["epsilon"] > 0.5
 
 
 def test_a_shared_optimizer_slot_is_caught(tmp_path, monkeypatch):
