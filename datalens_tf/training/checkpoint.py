@@ -69,7 +69,12 @@ class ReleaseStore:
         return self._directory / f"{step:06d}.npz"
 
     def _read(self, step: int) -> dict[str, np.ndarray] | None:
-        return _read_npz(self._path(step)) if self._path(step).exists() else None
+        if not self._path(step).exists():
+            return None
+        arrays = _read_npz(self._path(step))
+        if set(arrays) != {"noisy", "charge"} or arrays["charge"].shape != () or arrays["charge"].dtype.kind != "i":
+            raise CheckpointError(f"Damaged file {self._path(step)}: it holds no noisy sum with its charge.")
+        return arrays
 
 
 class Saver:
@@ -115,7 +120,7 @@ class Saver:
             checksums["student.npz"] = zlib.crc32(student)
             meta = {"step": step, "iterations": self._bank.iterations, "config_digest": self._digest,
                     "persistent_bank": self._bank.persistent, "checksums": checksums}
-            _files.atomic_write(aside / "meta.json", json.dumps(meta))
+            _files.atomic_write(aside / "meta.json", json.dumps(meta | {"checksum": _checksum(meta)}))
             shutil.rmtree(final, ignore_errors=True)
             os.replace(aside, final)
             _files.fsync_directory(self._directory)
@@ -136,9 +141,11 @@ class Saver:
         folder, name = snapshots[-1], "meta.json"
         try:
             meta = _files.parse_json((folder / "meta.json").read_text())
+            if meta.pop("checksum") != _checksum(meta):
+                raise _damaged(folder / name)
             if meta["config_digest"] != self._digest:
                 raise CheckpointError(f"{folder} belongs to another configuration: choose another run folder.")
-            if meta.get("persistent_bank", False) != self._bank.persistent:
+            if meta["persistent_bank"] != self._bank.persistent:
                 raise CheckpointError(f"{folder} was saved with the teachers {_PLACES[not self._bank.persistent]}, and "
                                       f"now they are {_PLACES[self._bank.persistent]}: choose bank_memory_gb as then.")
             for index, name in enumerate(self._names()):
@@ -154,7 +161,7 @@ class Saver:
             self.student.restore(_read_npz(folder / name))
             self._bank.iterations = int(meta["iterations"])
             return int(meta["step"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(folder / name) from error
 
     def forget(self) -> None:
@@ -165,6 +172,11 @@ class Saver:
         """File names of the bank's arrays."""
         return [] if self._bank.persistent else [
             f"teachers-{index:03d}.bin" for index in range(self._bank.num_arrays)]
+
+
+def _checksum(meta: dict) -> int:
+    """Of what a snapshot says about itself."""
+    return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 
 def _damaged(path: pathlib.Path) -> CheckpointError:
