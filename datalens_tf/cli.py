@@ -527,9 +527,10 @@ def _parser() -> argparse.ArgumentParser:
                                         "delta", "warmup_teacher_steps"))
     audit.add_argument("--train", action="store_true", default=False,
                        help="also train a run with canaries among the records, and attack it and its generator; takes "
-                            "three times as long as the run")
+                            "three times as long as the run, which is in audited_run of the output folder and can be "
+                            "deleted afterwards")
     audit.add_argument("--data_dir", default=None, help=data_dir_help)
-    audit.add_argument("--trials", type=int, default=200, help="runs in each of two neighbouring worlds")
+    audit.add_argument("--trials", type=int, default=1000, help="runs in each of two neighbouring worlds")
     audit.add_argument("--num_canaries", type=int, default=None,
                        help="of the attack on one run; by default 1,000, or as many as there are teachers")
     audit.add_argument("--confidence", type=float, default=0.95, help="of the bound")

@@ -4,8 +4,8 @@ Eleven come from scikit-learn and XGBoost; the MLP has one hidden layer of 100 R
 protocol (`utility`). Pixels are in [0, 1], flattened but for the CNN.
 
 Settings are the libraries' defaults, as the paper says, but for four ensembles whose numbers in the paper's tables come
-from other settings: those of its published evaluation code, with XGBoost's defaults of that time (before 1.0). Bernoulli
-naive Bayes cuts pixels at 0.5, which is what its default does to the pixels in [-1, 1] of that code.
+from other settings: those of its published evaluation code, with XGBoost's defaults of that time (before 1.0).
+Bernoulli naive Bayes cuts pixels at 0.5, which is what its default does to the pixels in [-1, 1] of that code.
 Defaults would give gradient boosting 0.946 and XGBoost 0.98 on real MNIST, where the table has 0.91, and take an hour.
 AdaBoost used SAMME.R then, which scikit-learn no longer has; see `run_scripts/benchmarks/adaboost_samme_r.py`.
 """

@@ -29,8 +29,9 @@ METRICS = ("utility", "classifiers", "quality", "membership")
 PRIVACY_NOTE = (
     "Measured with real records, so epsilon does not cover these numbers and pictures. Utility and precision look at "
     "real test records; classifiers of real data, distances to the nearest real record, and membership inference look "
-    "at the records that the generator was trained on. Where those records are sensitive, this evaluation is too: share it only where they "
-    "may be shared, and do not choose settings by it. Each choice made on it reveals a little about them.")
+    "at the records that the generator was trained on. Where those records are sensitive, this evaluation is too: "
+    "share it only where they may be shared, and do not choose settings by it. Each choice made on it reveals a "
+    "little about them.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

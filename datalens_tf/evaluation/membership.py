@@ -1,7 +1,8 @@
 """Membership inference: can somebody who has the synthetic images tell which real records the generator learned from?
 
-Attacks score records; members, which the generator was trained on, should get larger scores than others. They are what an
-attacker with no other knowledge would try, so they prove no guarantee; what they may achieve at most is what epsilon says.
+Attacks score records; members, which the generator was trained on, should get larger scores than others. They are what
+an attacker with no other knowledge would try, so they prove no guarantee; what they may achieve at most is what epsilon
+says.
 """
 
 import math

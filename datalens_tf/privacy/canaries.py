@@ -22,6 +22,7 @@ from datalens_tf import _validate, rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions
 from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.data.partition import partition_indices, usable_indices
+from datalens_tf.errors import CheckpointError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.privacy.audit import best_one_run_bound
@@ -88,6 +89,7 @@ def audit_training(config: DataLensConfig, dataset: Dataset, run_dir: str | os.P
       `num_teachers_disturbed`, which must be 0; `largest_change` and `sensitivity`, in votes per step.
 
     Raises:
+      CheckpointError: the folder holds a finished run, but not its teachers.
       InvalidArgumentError: a value outside its domain.
       DataLensError: see `Trainer`.
     """
@@ -110,6 +112,9 @@ def audit_training(config: DataLensConfig, dataset: Dataset, run_dir: str | os.P
     data = canaries.insert(dataset, canaries.coins)
     trained = TeacherBank(config, data.images, data.labels, partitions, trainer.mechanism,
                           dataclasses.replace(options, bank_memory_gb=0.0), trainer.folder.bank)
+    if trained.completed != without.iterations:  # Untrained teachers would pass for disturbed ones.
+        raise CheckpointError(f"{trainer.folder.bank} does not hold the teachers that the run ended with: delete "
+                              f"{trainer.folder.path}, and audit again.")
     each = 1 - (1 - confidence) / 2
     return {
         "epsilon": trainer.ledger.spent(), "num_steps": len(trainer.releases), "num_teachers": config.num_teachers,

@@ -40,13 +40,25 @@ def log_likeliest(vote_sum: np.ndarray, noise_stddev: float, bar: float) -> np.n
         return np.maximum(special.log_ndtr(-high), np.log(special.ndtr(high) - special.ndtr(low)))
 
 
-def log_likeliest_possible(num_teachers: int, noise_stddev: float, bar: float) -> float:
-    """The largest value of `log_likeliest` that any votes of N teachers can have: public, not private.
+def log_likeliest_possible(num_teachers: int, top_k: int, dimension: int, noise_stddev: float, bar: float) -> float:
+    """The largest sum of `log_likeliest` over an image that any votes of N teachers can have: public, not private.
 
-    A coordinate's likeliest value is likelier the further its votes are from the bar: none, or all.
+    Teachers have k N votes in all. Coordinates that are to be 0 want none; of those that are to be +1 or -1 the
+    logarithm of the probability is concave in the votes, so they want equally many. How many of either there are is
+    tried out.
+
+    Args:
+      num_teachers, top_k: N and k.
+      dimension: d, numbers per image.
+      noise_stddev, bar: as for `log_likeliest`.
     """
-    _validate.integer("num_teachers", num_teachers, at_least=1)
-    return float(np.max(log_likeliest(np.array([0.0, num_teachers]), noise_stddev, bar)))
+    for name, value in (("num_teachers", num_teachers), ("top_k", top_k), ("dimension", dimension)):
+        _validate.integer(name, value, at_least=1)
+    count = np.arange(1, dimension + 1)
+    votes = np.minimum(num_teachers, top_k * num_teachers / count)
+    none = float(log_likeliest(0.0, noise_stddev, bar))
+    some = count * log_likeliest(votes, noise_stddev, bar) + (dimension - count) * none
+    return float(max(dimension * none, some.max()))
 
 
 def data_dependent_rdp(log_probability: float, order: float, squared_mu: float) -> float:

@@ -4,7 +4,8 @@
     python run_scripts/benchmarks/large_banks.py --preset celeba_gender --teachers 300
 
 Each row is a process of its own: one teacher step that writes every teacher for the first time, then generator steps
-(teacher step, votes, state read and written), of which the first is not counted. Peak memory is the kernel's VmHWM, disk traffic that of /proc/PID/io.
+(teacher step, votes, state read and written), of which the first is not counted. Peak memory is the kernel's VmHWM,
+disk traffic that of /proc/PID/io.
 """
 
 import argparse

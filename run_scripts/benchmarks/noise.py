@@ -28,8 +28,8 @@ def main():
                 source.draw((count, dimension), stddev, index)
                 seconds.append(time.perf_counter() - start)
             median = statistics.median(seconds)
-            print(f"| {name}, {count} x {dimension}, sigma {stddev:g} | {type(source).__name__} | {1000 * median:.1f} ms | "
-                  f"{100 * median / step:.3f} % |", flush=True)
+            print(f"| {name}, {count} x {dimension}, sigma {stddev:g} | {type(source).__name__} | "
+                  f"{1000 * median:.1f} ms | {100 * median / step:.3f} % |", flush=True)
 
 
 if __name__ == "__main__":

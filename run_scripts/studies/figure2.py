@@ -94,7 +94,7 @@ def main():
         "log10_probability_of_the_likeliest_image_direction": likeliest / math.log(10),
         "median_probability_of_a_coordinates_likeliest_value": float(np.exp(np.median(log_p))),
         "log10_largest_probability_that_any_votes_could_have": {
-            f"{name}, epsilon {epsilon:g}": size * possible(preset(name, epsilon)) / math.log(10)
+            f"{name}, epsilon {epsilon:g}": possible(preset(name, epsilon), size) / math.log(10)
             for name, epsilon, size in PRESETS}}
     descriptor = os.open(args.output_dir / "figure2.PRIVATE.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -106,9 +106,10 @@ def main():
 PRESETS = (("mnist", 1.0, 784), ("mnist", 10.0, 784), ("celeba_hair", 1.0, 12288))
 
 
-def possible(config):
+def possible(config, dimension):
     """`log_likeliest_possible` of a preset."""
-    return log_likeliest_possible(config.num_teachers, config.noise_stddev, config.vote_threshold * config.num_teachers)
+    return log_likeliest_possible(config.num_teachers, config.top_k, dimension, config.noise_stddev,
+                                  config.vote_threshold * config.num_teachers)
 
 
 def draw(curves, config, dimension):
@@ -126,7 +127,7 @@ def draw(curves, config, dimension):
     for number, (name, epsilon, size) in enumerate(PRESETS):
         settings, order = preset(name, epsilon), 10.0
         # k votes at most, and of d coordinates at most d: the sensitivity of an image of d numbers.
-        gains = [rdp(count * possible(settings), order, mu) / (order * mu / 2) for count in dimensions
+        gains = [rdp(possible(settings, int(count)), order, mu) / (order * mu / 2) for count in dimensions
                  for mu in [4 * min(settings.top_k, count) / settings.noise_stddev**2]]
         right.plot(dimensions, gains, color=PALETTE[number + 1], ls=("-", "--", ":")[number], lw=1.5 + number,
                    label=f"{name}, epsilon {epsilon:g} (d = {size})")

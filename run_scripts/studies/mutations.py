@@ -2,8 +2,8 @@
 
     python run_scripts/studies/mutations.py [--only PART_OF_A_NAME]
 
-Every mutation is made in a copy of the repository, which must pass the same test without it. Exit status 1 if a mutation
-goes unnoticed.
+Every mutation is made in a copy of the repository, which must pass the same test without it. Exit status 1 if a
+mutation goes unnoticed.
 """
 
 import argparse
@@ -110,7 +110,8 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "        \"accuracy_mean\": statistics.fmean(accuracies),", "        \"accuracy_mean\": max(accuracies),",
      "evaluation/utility_test.py::test_metrics_of_several_seeds"),
     ("a history that changes behind one's back", "privacy/ledger.py",
-     "@dataclasses.dataclass(frozen=True, kw_only=True)\nclass Charge", "@dataclasses.dataclass(kw_only=True)\nclass Charge",
+     "@dataclasses.dataclass(frozen=True, kw_only=True)\nclass Charge",
+     "@dataclasses.dataclass(kw_only=True)\nclass Charge",
      "privacy/ledger_test.py -k cannot_be_edited_in_place"),
     ("an altered ledger is read", "privacy/ledger.py",
      "    if record.get(\"hash\") != _hash(content, previous_hash):", "    if False:",

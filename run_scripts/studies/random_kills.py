@@ -3,9 +3,10 @@
     python run_scripts/studies/random_kills.py [--kills 200]
 
 Half of the kills come from outside at a random time, half from inside at a random place: before or after a charge, a
-draw of noise, a stored sum, the student's step, a snapshot, any synchronisation or renaming of a file. After each one the ledger must hold every earlier
-charge. At the end no charge may be lost, no charge's noise drawn twice, none drawn before its charge was on the disk;
-and the generator must be, bit by bit, that of an uninterrupted run with the same charges burnt.
+draw of noise, a stored sum, the student's step, a snapshot, any synchronisation or renaming of a file. After each one
+the ledger must hold every earlier charge. At the end no charge may be lost, no charge's noise drawn twice, none drawn
+before its charge was on the disk; and the generator must be, bit by bit, that of an uninterrupted run with the same
+charges burnt.
 """
 
 import argparse

@@ -69,7 +69,6 @@ def fixture_prepared(tmp_path_factory):
     return prepare(tmp_path_factory.mktemp("places365"))
 
 
-
 def test_three_classes_keep_everybodys_index(prepared):
     dataset = load_dataset("places365", data_dir=prepared)
     assert dataset.images.shape == (sum(TRAIN.values()), 64, 64, 3) and dataset.images.dtype == np.uint8

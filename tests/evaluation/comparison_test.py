@@ -46,7 +46,8 @@ def test_runs_that_differ_in_seeds_are_one_row(tmp_path):
 def test_what_makes_numbers_comparable_separates_rows(tmp_path):
     config = DataLensConfig(dataset="digits")
     changes = [{}, {"statement": {"epsilon": 2.0}}, {"statement": {"delta": 1e-6}},
-               {"statement": {"accountant": "pld"}}, {"statement": {"adjacency": "add-or-remove-one"}}, {"statement": {"method": "other"}},
+               {"statement": {"accountant": "pld"}}, {"statement": {"adjacency": "add-or-remove-one"}},
+               {"statement": {"method": "other"}},
                {"metrics": {"dataset": "mnist"}}, {"utility": {"protocol_name": "paper"}},
                {"utility": {"follows_protocol": False}}]
     runs = [folder(tmp_path, str(number), config=config, **change) for number, change in enumerate(changes)]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf.config import PerformanceOptions
-from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise
 from datalens_tf.privacy import canaries as canaries_module
 from datalens_tf.privacy.audit import best_one_run_bound
@@ -90,6 +90,14 @@ def test_canaries_change_one_record_of_their_own_teacher():
     altered = canaries.insert(DATASET, np.array([True, False, True, False, False]))
     changed = np.flatnonzero(np.any(altered.images != DATASET.images, axis=(1, 2, 3)))
     assert changed.tolist() == [0, 4] and DATASET.images.max() == altered.images.max() == 255
+
+
+def test_a_run_whose_teachers_are_gone_is_no_proof(tmp_path):
+    small = CONFIG.replace(num_teachers=4, num_steps=1)
+    audit_training(small, DATASET, tmp_path, num_canaries=4, noise=RoundedGaussianNoise())
+    (tmp_path / "private" / "teachers.bin").unlink()
+    with pytest.raises(CheckpointError, match="teachers.bin does not hold .* delete"):
+        audit_training(small, DATASET, tmp_path, num_canaries=4, noise=RoundedGaussianNoise())
 
 
 def test_more_canaries_than_teachers_are_refused(tmp_path):

@@ -346,7 +346,8 @@ def test_a_missing_cluster_is_one_clear_line(monkeypatch):
 def test_the_command_line_trains_with_owners(ray, tmp_path, owned, capsys):
     flags = ["--dataset", owned.dataset, "--noise=gaussian", "--num_owners=2", "--num_teachers=4", "--num_steps=2",
              "--top_k=5", "--batch_size=3", "--teacher_batch_size=3", "--noise_stddev=20", "--epsilon=100",
-             "--generator_filters=4", "--generator_units=8", "--discriminator_filters=4", "--discriminator_units=8", "--latent_dim=4",
+             "--generator_filters=4", "--generator_units=8", "--discriminator_filters=4", "--discriminator_units=8",
+             "--latent_dim=4",
              "--warmup_teacher_steps=1", "--teacher_steps=1"]
     assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags]) == 2
     assert "Expected --distribute with num_owners=2" in capsys.readouterr().err
