@@ -4,8 +4,8 @@
 
 Each case must end in one of two ways: refused with one of this package's errors, which the command line shows as one
 line with exit status 2 or 3; or accepted, and then the result is checked: arrays are what they must be, settings
-survive a round trip, a damaged checkpoint gives the same bits as the whole one, a damaged ledger charges no less. Anything else
-is a crash or a silent acceptance; both are printed with what reproduces them, and the exit status is 1.
+survive a round trip, a damaged checkpoint gives the same bits as the whole one, a damaged ledger charges no less.
+Anything else is a crash or a silent acceptance; both are printed with what reproduces them, and the exit status is 1.
 """
 
 import argparse
