@@ -4,6 +4,8 @@ The papers compute Inception Scores of MNIST and Fashion-MNIST with such classif
 """
 
 import dataclasses
+import functools
+import pathlib
 from typing import Sequence
 
 import numpy as np
@@ -53,8 +55,8 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
     """
     model = _network(train)
     # Raise the version with every change of the network or its training: older ones are then not taken for it.
-    key = {"what": "domain_classifier", "version": 3, "data": data_key(train), "epochs": epochs,
-           "tensorflow": tf.__version__}
+    key = {"what": "domain_classifier", "version": 4, "data": data_key(train), "epochs": epochs,
+           "precision": _precision(), "tensorflow": tf.__version__}
 
     def trained():
         _train(model, train, epochs, callbacks)
@@ -68,19 +70,19 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
 
 def _network(train: Dataset) -> tf.keras.Model:
     """Convolutions with batch normalisation at three resolutions, then a dense layer: the features."""
-    layers = tf.keras.layers
+    layers, policy = tf.keras.layers, tf.keras.mixed_precision.Policy(_precision())
     seeds = iter(rng.stream(0, "domain classifier").integers(0, 2**31, size=16).tolist())
 
     def block(x, filters):
         weights = tf.keras.initializers.HeNormal(seed=next(seeds))
-        x = layers.Conv2D(filters, 3, padding="same", use_bias=False, kernel_initializer=weights)(x)
-        return layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
+        x = layers.Conv2D(filters, 3, padding="same", use_bias=False, kernel_initializer=weights, dtype=policy)(x)
+        return layers.ReLU(dtype=policy)(layers.BatchNormalization(momentum=0.9, dtype=policy)(x))
 
     x = inputs = layers.Input(train.image_shape)
     for filters, repeats in ((32, 1), (64, 2), (128, 1)):
         for _ in range(repeats):
             x = block(x, filters)
-        x = layers.MaxPooling2D()(x)
+        x = layers.MaxPooling2D(dtype=policy)(x)
     x = layers.Dropout(DROPOUT, seed=next(seeds))(layers.Flatten()(x))
     x = features = layers.Dense(FEATURES, "relu",
                                 kernel_initializer=tf.keras.initializers.HeNormal(seed=next(seeds)))(x)
@@ -88,6 +90,16 @@ def _network(train: Dataset) -> tf.keras.Model:
     logits = layers.Dense(train.num_classes,
                           kernel_initializer=tf.keras.initializers.GlorotUniform(seed=next(seeds)))(x)
     return tf.keras.Model(inputs, (logits, features))
+
+
+@functools.cache
+def _precision() -> str:
+    """Half the time where the processor multiplies bfloat16; emulated, it would take many times as long."""
+    try:
+        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        flags = ""
+    return "mixed_bfloat16" if "avx512_bf16" in flags or "amx_bf16" in flags else "float32"
 
 
 class ShiftedBatches(ShuffledBatches):

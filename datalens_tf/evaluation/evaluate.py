@@ -3,6 +3,7 @@
 The numbers need real data and are not covered by any epsilon; `PRIVACY_NOTE` travels with them.
 """
 
+import concurrent.futures
 import dataclasses
 import importlib.metadata
 import math
@@ -12,6 +13,7 @@ import platform
 import resource
 import sys
 import time
+import warnings
 from typing import Any, Callable, Sequence, TextIO
 
 import numpy as np
@@ -254,8 +256,11 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
             return cache.json(key, lambda: dataclasses.asdict(
                 classifiers.train_classifier(name, on, test, max_train=size, seed=seed, cache=cache)))
 
-        result = {kind: stages.run(f"{name}, {kind} data", lambda data=data: trained(data))
-                  for kind, data in (("real", train), ("synthetic", synthetic))}
+        # Side by side, for most of them use one core; but what is the same is computed once.
+        together = name != classifiers.CNN and data_key(train) != data_key(synthetic)
+        with warnings.catch_warnings(), concurrent.futures.ThreadPoolExecutor(1 + together) as executor:
+            real, fake = stages.run(name, lambda: list(executor.map(trained, (train, synthetic))))
+        result = {"real": real, "synthetic": fake}
         results[name] = result | {"calibrated": result["synthetic"]["accuracy"] / result["real"]["accuracy"]}
     kinds = ("synthetic", "real")
     means = {kind: float(np.mean([result[kind]["accuracy"] for result in results.values()]))
@@ -341,7 +346,7 @@ def _stage_names(metrics: Sequence[str], with_train: bool, with_inception: bool)
     """One per part, for their number."""
     names = ["synthetic", "real"][:1 + with_train] if "utility" in metrics else []
     if "classifiers" in metrics:
-        names += 2 * list(classifiers.CLASSIFIERS)
+        names += classifiers.CLASSIFIERS
     if "membership" in metrics:
         names.append("membership")
     if "quality" in metrics:
