@@ -245,6 +245,8 @@ def _utility(found, draw, train, test, effort, seeds, epochs, protocol, state_di
 
 def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> None:
     """The thirteen of GS-WGAN, on synthetic and on real data. Each is stored: an interrupted evaluation goes on."""
+    import threadpoolctl
+
     results: dict[str, dict[str, Any]] = {}
     for name in classifiers.CLASSIFIERS:
         size = effort.records(name, test.image_shape)
@@ -256,9 +258,11 @@ def _classifiers(found, synthetic, train, test, effort, seed, cache, stages) -> 
             return cache.json(key, lambda: dataclasses.asdict(
                 classifiers.train_classifier(name, on, test, max_train=size, seed=seed, cache=cache)))
 
-        # Side by side, for most of them use one core; but what is the same is computed once.
+        # Side by side, for most of them use one core: libraries that would use more get in each other's way. What is
+        # the same is computed once.
         together = name != classifiers.CNN and data_key(train) != data_key(synthetic)
-        with warnings.catch_warnings(), concurrent.futures.ThreadPoolExecutor(1 + together) as executor:
+        with (warnings.catch_warnings(), threadpoolctl.threadpool_limits(1 if together else None),
+              concurrent.futures.ThreadPoolExecutor(1 + together) as executor):
             real, fake = stages.run(name, lambda: list(executor.map(trained, (train, synthetic))))
         result = {"real": real, "synthetic": fake}
         results[name] = result | {"calibrated": result["synthetic"]["accuracy"] / result["real"]["accuracy"]}
