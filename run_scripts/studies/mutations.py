@@ -101,7 +101,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
     ("floating-point noise by default", "mechanisms/noise.py",
      "    return RoundedGaussianNoise() if config.noise == \"rounded_gaussian\" else SecureGaussianNoise()",
      "    return SecureGaussianNoise()",
-     "mechanisms/noise_test.py"),
+     "mechanisms/noise_test.py::test_the_default_is_exact_and_other_noise_has_to_be_asked_for"),
     ("noise of another width than charged for", "mechanisms/noise.py",
      "        magnitude, certain = _rounded_quantiles(bits, stddev)\n",
      "        magnitude, certain = _rounded_quantiles(bits, 0.9 * stddev)\n",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from datalens_tf.config import DataLensConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise
 
@@ -166,3 +167,9 @@ def test_rounding_never_costs_privacy(stddev, shift):
         assert spent <= allowed * (1 + 1e-9) + 1e-15
         if stddev >= 3 and allowed > 1e-6:
             assert spent > 0.7 * allowed  # And the bound is no slack one.
+
+
+def test_the_default_is_exact_and_other_noise_has_to_be_asked_for():
+    assert type(noise.noise_source(DataLensConfig())) is RoundedGaussianNoise
+    assert type(noise.noise_source(DataLensConfig(noise="gaussian"))) is SecureGaussianNoise
+    assert type(noise.noise_source(DataLensConfig(insecure_noise_seed=1))) is InsecureSeededNoise
