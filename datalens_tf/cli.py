@@ -67,6 +67,8 @@ def _verdict(error: BaseException) -> tuple[int, str]:
     match error:
         case DataLensError():
             return error.exit_code, str(error)
+        case OSError() if error.filename is not None:  # A name that is too long, for example.
+            return 2, f"Cannot use {error.filename!r:.200}: {error.strerror}."
         case flags.Error():  # of --flagfile
             return 2, str(error)
         case KeyboardInterrupt():

@@ -496,3 +496,13 @@ def test_compare_runs(finished, tmp_path, datalens, small_protocol):
     assert status == 0 and out == (tmp_path / "out/comparison.md").read_text() and "| 2 runs |" in out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "comparison.md", "comparison.csv", "comparison_digits.png"}
+
+
+def test_what_fuzzing_found(capsys):
+    assert cli.main(["evaluate", "--samples", 300 * "a"]) == 2
+    error = capsys.readouterr().err
+    assert "File name too long" in error and len(error.strip().splitlines()) == 1
+    assert cli.main(["privacy", "--num_steps=1", f"--top_k={10**30}"]) == 0  # No privacy at all, and it says so.
+    assert re.search(r"^gdp +inf$", capsys.readouterr().out, re.MULTILINE)
+    assert cli.main(["compare", "--stderrthreshold=nothing", "."]) == 2
+    assert "stderrthreshold" in capsys.readouterr().err

@@ -180,7 +180,7 @@ def _default(name: str, s: dict[str, Any]) -> str:
 
 def round_up(value: float) -> str:
     """Four decimals, never below the value: a printed epsilon must not promise more than was proven."""
-    return f"{math.ceil(value * 1e4) / 1e4:.4f}"
+    return f"{math.ceil(value * 1e4) / 1e4:.4f}" if value < 1e300 else "inf"
 
 
 def _wrap(text: str, bullet: str) -> str:
