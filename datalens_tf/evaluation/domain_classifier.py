@@ -19,7 +19,7 @@ from datalens_tf.evaluation.utility import ShuffledBatches
 BATCH_SIZE = 256
 LEARNING_RATE = 2e-3
 FEATURES = 128
-DROPOUT = 0.27
+DROPOUT = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
     """
     model = _network(train)
     # Raise the version with every change of the network or its training: older ones are then not taken for it.
-    key = {"what": "domain_classifier", "version": 4, "data": data_key(train), "epochs": epochs,
+    key = {"what": "domain_classifier", "version": 5, "data": data_key(train), "epochs": epochs,
            "precision": _precision(), "tensorflow": tf.__version__}
 
     def trained():

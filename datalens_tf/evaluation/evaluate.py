@@ -57,7 +57,7 @@ class Effort:
     epochs: int | None = None
     seeds: int = 3
     max_train: int | None = 60_000
-    domain_epochs: int = 13
+    domain_epochs: int = 18
     domain_train: int | None = 60_000
     quality_images: int = 10_000
     neighbour_images: int = 5_000
