@@ -1,7 +1,7 @@
 """Checks of named arguments. Messages read `Expected name=value condition.`, which tests and users rely on."""
 
-import math
 import numbers
+import sys
 from typing import Any, Collection
 
 from datalens_tf.errors import InvalidArgumentError
@@ -15,7 +15,8 @@ def require(condition: bool, name: str, value: Any, what: str) -> None:
 
 def real(name: str, value: Any) -> None:
     """A finite real number (bool excluded)."""
-    ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    # Not math.isfinite, which has no answer for integers beyond a float's range.
+    ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     require(ok, name, value, "to be a finite number")
 
 

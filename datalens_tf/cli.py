@@ -291,7 +291,8 @@ def _audit(args: argparse.Namespace) -> None:
         print(f"a trained run with {count} canaries: from its releases {found['releases']['epsilon']:.4f}, from its "
               f"generator {found['generator']['epsilon']:.4f}\n{found['num_teachers_disturbed']} of "
               f"{found['num_teachers']} teachers depend on records of others; a record changed a step's votes by "
-              f"{found['largest_change']:.1f}, of {found['sensitivity']:.1f} that are charged for")
+              f"{found['largest_change']:.1f}, of {found['sensitivity']:.1f} that are charged for\n"
+              f"{found['privacy_note']}")
     print(target / "audit.json")
     if report["verdict"].startswith("CAUGHT"):
         raise DataLensError("The audit caught a mechanism that is less private than it claims.")

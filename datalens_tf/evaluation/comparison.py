@@ -7,12 +7,13 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import pathlib
 import statistics
 from typing import Any, Mapping, Sequence
 
-from datalens_tf import _files
-from datalens_tf.errors import DataError
+from datalens_tf import _files, _validate
+from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import charts, references
 from datalens_tf.privacy.statement import round_up
 
@@ -54,7 +55,8 @@ class Result:
                 self.settings if self.settings is not None else self.source)
 
 
-_STATED = {"method": str, "epsilon": float, "delta": float, "accountant": str, "adjacency": str}
+_STATED = {"method": (str, None), "epsilon": (float, math.inf), "delta": (float, 1), "accountant": (str, None),
+           "adjacency": (str, None)}  # with the largest value there can be
 
 
 def read_result(folder: pathlib.Path) -> Result:
@@ -64,10 +66,15 @@ def read_result(folder: pathlib.Path) -> Result:
       DataError: a file or an entry that a fair comparison needs is missing, or cannot be understood.
     """
     statement, metrics = _read(folder, "privacy.json"), _read(folder, "metrics.json")
-    for name, kind in _STATED.items():
-        value = statement.get(name)
-        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool):
-            raise DataError(f"{folder}: privacy.json states no {name}, so it cannot be compared with others.")
+    for name, (kind, high) in _STATED.items():
+        try:
+            if kind is float:
+                _validate.between(name, statement.get(name), 0, high)
+            else:
+                _validate.require(isinstance(statement.get(name), kind), name, statement.get(name), "to be text")
+        except InvalidArgumentError as error:
+            raise DataError(f"{folder}: privacy.json states no {name} ({error}), so it cannot be compared with "
+                            "others.") from error
     if metrics.get("schema_version") != SCHEMA_VERSION:
         raise DataError(f"{folder}: expected metrics.json of schema_version {SCHEMA_VERSION}, got "
                         f"{metrics.get('schema_version')!r}: evaluate it again.")
@@ -84,12 +91,16 @@ def read_result(folder: pathlib.Path) -> Result:
             "Frechet distance, domain classifier": quality["frechet_domain_classifier"]["value"] if quality else None,
             "FID, Keras InceptionV3": quality.get("fid_inception_v3_keras", {}).get("value"),
         }
+        others = {name: value for name, value in others.items() if value is not None}
+        for name, value in others.items():
+            _validate.real(name, value)
+        _validate.between("accuracy_mean", utility["accuracy_mean"], 0, 1)
+        if utility["accuracy_std"] is not None:
+            _validate.between("accuracy_std", utility["accuracy_std"], 0, 1)
         return Result(
-            **{name: kind(statement[name]) for name, kind in _STATED.items()}, dataset=str(metrics["dataset"]),
-            protocol=protocol, accuracy=float(utility["accuracy_mean"]), num_classifiers=len(utility["per_seed"]),
-            accuracy_std=None if utility["accuracy_std"] is None else float(utility["accuracy_std"]),
-            others={name: float(value) for name, value in others.items() if value is not None},
-            settings=_settings(folder), source=str(folder))
+            **{name: kind(statement[name]) for name, (kind, _) in _STATED.items()}, dataset=str(metrics["dataset"]),
+            protocol=protocol, accuracy=utility["accuracy_mean"], num_classifiers=len(utility["per_seed"]),
+            accuracy_std=utility["accuracy_std"], others=others, settings=_settings(folder), source=str(folder))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{folder}: metrics.json has no accuracy with its protocol ({error!r} is missing or wrong), so "
                         "it cannot be compared with others. Evaluate it with the metric utility.") from error

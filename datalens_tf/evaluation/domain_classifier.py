@@ -103,7 +103,7 @@ def _precision() -> str:
 
 
 class ShiftedBatches(ShuffledBatches):
-    """Batches that are moved by up to one pixel in each direction, edges repeated: half a per cent of accuracy."""
+    """Batches that are moved by up to one pixel in each direction, edges repeated."""
 
     def __init__(self, dataset: Dataset, batch_size: int, seed: int):
         super().__init__(dataset, batch_size, seed)
@@ -112,7 +112,7 @@ class ShiftedBatches(ShuffledBatches):
     def __getitem__(self, index):
         images, labels = super().__getitem__(index)
         height, width = images.shape[1:3]
-        top, left = np.array([0, 1, 1, 2])[self._shifts.integers(0, 4, 2)]  # Half of the time not at all.
+        top, left = np.array([0, 1, 1, 2])[self._shifts.integers(0, 4, 2)]  # Half of the time not, each way.
         padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
         return padded[:, top:top + height, left:left + width], labels
 

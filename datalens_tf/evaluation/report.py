@@ -15,11 +15,11 @@ import numpy as np
 
 from datalens_tf import __version__, _files
 from datalens_tf.config import PRESETS, DataLensConfig, preset
-from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import charts, plots, references
 from datalens_tf.evaluation.evaluate import Evaluation
 from datalens_tf.privacy import accounting
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.privacy.statement import parse_statement, round_up
 
 _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
@@ -46,9 +46,9 @@ class RunFacts:
         """Reads a run folder or a released checkpoint; raises CheckpointError where a file is missing or damaged."""
         try:
             config = DataLensConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
-            statement = _files.parse_json((folder / "privacy.json").read_text(encoding="utf-8"))
+            statement = parse_statement((folder / "privacy.json").read_bytes())
             text = (folder / "privacy.txt").read_text(encoding="utf-8")
-        except (OSError, ValueError, InvalidArgumentError) as error:
+        except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
         losses, seconds = training_log(folder / "logs")
@@ -58,12 +58,9 @@ class RunFacts:
     def read_export(cls, folder: pathlib.Path) -> "RunFacts | None":
         """Reads the statement in a SavedModel; None where it has none, or none that can be understood."""
         try:
-            statement = _files.parse_json((folder / "assets.extra" / "privacy.json").read_text(encoding="utf-8"))
+            statement = parse_statement((folder / "assets.extra" / "privacy.json").read_bytes())
             text = (folder / "assets.extra" / "privacy.txt").read_text(encoding="utf-8")
-            if not {"private", "method", "dataset", "epsilon", "delta", "accountant", "epsilon_by_accountant",
-                    "epsilon_budget", "num_charges", "num_records", "noise_multiplier_per_step"} <= set(statement):
-                return None
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError):
             return None
         return cls(config=None, statement=statement, statement_text=text, losses={}, seconds_per_step=None)
 

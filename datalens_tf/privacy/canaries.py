@@ -31,6 +31,9 @@ from datalens_tf.training.student import Student, draw_latents
 from datalens_tf.training.teachers import TeacherBank, build_teachers
 from datalens_tf.training.trainer import WARMUP_CALL, Trainer, teacher_rounds
 
+PRIVACY_NOTE = (
+    "Computed from private records: no epsilon covers what the training with canaries found, and the audited run is one "
+    "more release of the same records, with a budget of its own.")
 _SAMPLES_PER_CLASS = 500
 
 
@@ -86,7 +89,7 @@ def audit_training(config: DataLensConfig, dataset: Dataset, run_dir: str | os.P
 
     Returns:
       `epsilon`, what the run claims; `releases` and `generator`, bounds as from `best_one_run_bound`;
-      `num_teachers_disturbed`, which must be 0; `largest_change` and `sensitivity`, in votes per step.
+      `num_teachers_disturbed`, which must be 0; `largest_change` and `sensitivity`, in votes per step; `privacy_note`.
 
     Raises:
       CheckpointError: the folder holds a finished run, but not its teachers.
@@ -124,6 +127,7 @@ def audit_training(config: DataLensConfig, dataset: Dataset, run_dir: str | os.P
                                         config.delta, each),
         "num_teachers_disturbed": _num_disturbed(trained, with_all, without, canaries.coins),
         "largest_change": largest_change, "sensitivity": trainer.mechanism.l2_sensitivity(config.batch_size),
+        "privacy_note": PRIVACY_NOTE,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 import dp_accounting
 
-from datalens_tf import _validate
+from datalens_tf import _files, _validate
 from datalens_tf.config import ACCOUNTANTS, DataLensConfig
 from datalens_tf.errors import LedgerError
 from datalens_tf.privacy import accounting
@@ -131,6 +131,35 @@ def privacy_statement(
         "assumptions": [text.format(**texts) for text in assumptions] if private else [],
         "not_covered": list(_NOT_COVERED) if private else ["Everything: this run gives no guarantee."],
     }
+
+
+def parse_statement(text: str | bytes) -> dict[str, Any]:
+    """A stored statement, whose entries are what others compute with and print.
+
+    Raises:
+      ValueError: it is no JSON, or no statement.
+    """
+    statement = _files.parse_json(text)
+    if not isinstance(statement, dict):
+        raise ValueError("it is no JSON object")
+    for name in ("method", "dataset", "accountant", "adjacency"):
+        _validate.require(isinstance(statement.get(name), str), name, statement.get(name), "to be text")
+    _validate.require(isinstance(statement.get("private"), bool), "private", statement.get("private"), "to be a bool")
+    for name in ("num_records", "num_steps", "num_charges"):
+        _validate.integer(name, statement.get(name), at_least=1)
+    if statement["private"]:
+        _validate.between("delta", statement.get("delta"), 0, 1, open_low=True, open_high=True)
+        for name in ("epsilon_budget", "noise_multiplier_per_step"):
+            _validate.positive(name, statement.get(name))
+        by_accountant = statement.get("epsilon_by_accountant")
+        _validate.require(isinstance(by_accountant, dict) and set(by_accountant) == set(ACCOUNTANTS),
+                          "epsilon_by_accountant", by_accountant, f"to have {', '.join(ACCOUNTANTS)}")
+        for name, value in by_accountant.items():
+            _validate.positive(f"epsilon_by_accountant.{name}", value)
+        _validate.one_of("accountant", statement["accountant"], ACCOUNTANTS)
+        _validate.require(statement.get("epsilon") == by_accountant[statement["accountant"]], "epsilon",
+                          statement.get("epsilon"), "to be the one by its accountant")
+    return statement
 
 
 def render_text(statement: dict[str, Any]) -> str:

@@ -209,7 +209,10 @@ def picture_folder(random, folder):
             (place / name).write_bytes(picture(random))
     dataset = load_dataset(f"folder:{root}")
     check_dataset(dataset)
-    check(dataset.images.shape[1:3] == (8, 8) or len(set(map(bytes, dataset.images))) >= 1, "odd")
+    base = root / "train" if (root / "train").is_dir() and (root / "test").is_dir() else root
+    classes = sorted(place for place in base.iterdir() if place.is_dir() and not place.name.startswith("."))
+    counts = [sum(not path.name.startswith(".") for path in place.iterdir()) for place in classes]
+    check(np.bincount(dataset.labels, minlength=len(classes)).tolist() == counts, f"classes {dataset.labels} {counts}")
 
 
 def config_json(random, folder):
@@ -327,7 +330,8 @@ def run_folder(random, folder):
         RunFacts.read(folder)
     else:
         row = read_result(folder)
-        check(row is not None, "nothing")
+        check(0 <= row.epsilon < math.inf and 0 <= row.delta <= 1 and 0 <= row.accuracy <= 1, f"{row}")
+        check(all(map(math.isfinite, row.others.values())), f"{row.others}")
 
 
 _FILES = {}

@@ -86,7 +86,19 @@ def test_rows_without_their_guarantee_are_refused(tmp_path, missing, value):
         read_result(folder(tmp_path, "run", statement={missing: value}))
 
 
+@pytest.mark.parametrize("statement", [
+    {"epsilon": -1.0}, {"epsilon": float("nan")}, {"epsilon": float("inf")}, {"epsilon": 10**400}, {"delta": 2}])
+def test_guarantees_that_nothing_can_have_are_refused(tmp_path, statement):
+    with pytest.raises(DataError, match="cannot be compared"):
+        read_result(folder(tmp_path, "run", statement=statement))
+
+
 @pytest.mark.parametrize("change, message", [
+    ({"utility": {"accuracy_mean": 1.5}}, r"accuracy_mean=1.5 in \[0, 1\]"),
+    ({"utility": {"accuracy_mean": float("nan")}}, "accuracy_mean=nan"),
+    ({"utility": {"accuracy_std": -1}}, "accuracy_std=-1"),
+    ({"metrics": {"quality": {"inception_score": {"mean": float("inf")},
+                              "frechet_domain_classifier": {"value": 1.0}}}}, "inception score=inf"),
     ({"metrics": {"schema_version": 2}}, "schema_version 1, got 2"),
     ({"metrics": {"utility": None}}, "no accuracy with its protocol"),
     ({"utility": {"protocol_name": None, "accuracy_mean": "high"}}, "no accuracy with its protocol"),

@@ -147,11 +147,17 @@ def test_the_students_losses_come_from_its_logs(tmp_path):
     assert abs(seconds) < 60
 
 
-def test_damaged_runs_are_one_clear_line(tmp_path):
+@pytest.mark.parametrize("change", [
+    None, {"epsilon": "0.9"}, {"epsilon": 0.5}, {"epsilon_by_accountant": {"gdp": None}}, {"num_charges": 1.5},
+    {"noise_multiplier_per_step": 0}, {"private": None}, {"epsilon_budget": [1]}, {"delta": float("nan")}])
+def test_damaged_runs_are_one_clear_line(tmp_path, change):
+    """Before an hour is spent on evaluating, not after."""
     shutil.copytree(CHECKPOINT, tmp_path / "run")
-    (tmp_path / "run" / "privacy.json").write_text("{")
-    with pytest.raises(CheckpointError, match="Cannot read the settings and the privacy statement"):
+    statement = json.loads((CHECKPOINT / "privacy.json").read_text())
+    (tmp_path / "run" / "privacy.json").write_text("{" if change is None else json.dumps(statement | change))
+    with pytest.raises(CheckpointError, match="Cannot read the settings and the privacy statement") as caught:
         RunFacts.read(tmp_path / "run")
+    assert "\n" not in str(caught.value)
 
 
 def test_an_exported_generator_says_its_guarantee(tmp_path):

@@ -60,11 +60,13 @@ def test_many_runs_bound_is_valid_for_gaussian_worlds(mu):
 
 
 def test_the_mechanism_is_as_private_as_it_says_and_the_attack_is_not_blind():
-    scores = attack_releases(MECHANISM, RoundedGaussianNoise(), trials=400, **RUN)
+    # So many that the bound, about 1.86 +- 0.26, falls below 0.1 less than once in a million times.
+    trials = 4000
+    scores = attack_releases(MECHANISM, RoundedGaussianNoise(), trials=trials, **RUN)
     # The attack is the optimal one: its scores are apart by exactly the mechanism's mu, in standard deviations.
     mu = 2 * math.sqrt(RUN["batch_size"] * RUN["top_k"] * RUN["num_steps"]) / 30
     spread = (scores[0].std() + scores[1].std()) / 2
-    assert (scores[0].mean() - scores[1].mean()) / spread == pytest.approx(mu, abs=6 / math.sqrt(200))
+    assert (scores[0].mean() - scores[1].mean()) / spread == pytest.approx(mu, abs=6 / math.sqrt(trials / 2))
     bound = many_runs_bound(*scores, 1e-5, confidence=1 - 1e-6)
     assert bound < TRUE_EPSILON
     assert many_runs_bound(*scores, 1e-5) > 0.1
@@ -128,6 +130,7 @@ def test_training_with_canaries_on_the_command_line(tmp_path, capsys):
     found, printed = json.loads((tmp_path / "audit.json").read_text()), capsys.readouterr().out
     assert found["training"]["epsilon"] == found["claimed"]["epsilon"] and found["training"]["num_steps"] == 2
     assert found["training"]["num_teachers_disturbed"] == 0 and "0 of 40 teachers depend" in printed
+    assert "no epsilon covers" in found["training"]["privacy_note"] and found["training"]["privacy_note"] in printed
     assert found["confidence"] == pytest.approx(0.95)
     assert found["many_runs"]["trials"] == 60 and (tmp_path / "audited_run" / "ledger.jsonl").is_file()
 
