@@ -11,6 +11,7 @@ import functools
 import inspect
 import json
 import logging
+import operator
 import os
 import pathlib
 import re
@@ -27,12 +28,15 @@ from absl import logging as absl_logging
 from absl.flags import argparse_flags
 
 from datalens_tf import __version__, _files, _validate
-from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, PerformanceOptions, preset
+from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, MethodConfig, PerformanceOptions, preset
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.methods import CONFIGS, config_class, config_from_json
 from datalens_tf.privacy.statement import round_up
 
 # Known from the data; and the one that switches privacy off, which is for tests in Python.
 _NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
+# Filled in where they are None: by the data, or by the budget.
+_RESOLVED = {"image_shape", "num_classes", "noise_multiplier"}
 _METRICS = ("utility", "classifiers", "quality", "membership")
 
 
@@ -89,12 +93,16 @@ def _train(args: argparse.Namespace) -> None:
     from datalens_tf.data.datasets import load_dataset
     from datalens_tf.synthesizers.registry import synthesizer
     from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
-    from datalens_tf.training.trainer import RunFolder
+    from datalens_tf.training.run_folder import RunFolder
 
+    has_teachers = isinstance(config, DataLensConfig)
     if options.distribute is None:
         options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
-    _one_core_per_operation(options.num_threads or os.cpu_count())
-    if config.num_owners:
+    elif not has_teachers:
+        raise InvalidArgumentError(f"Expected no --distribute: the method {config.method} runs in one process.")
+    if has_teachers:
+        _one_core_per_operation(options.num_threads or os.cpu_count())
+    if has_teachers and config.num_owners:
         from datalens_tf.training.distributed import Owners
 
         if options.distribute is None:
@@ -109,12 +117,7 @@ def _train(args: argparse.Namespace) -> None:
         config, run_dir=folder, options=options,
         callbacks=[progress, TensorBoard(files.logs), PrivateLog(files.private_log)])
 
-    def request_stop():
-        if synthesis.trainer is None:  # Nothing has begun.
-            raise KeyboardInterrupt
-        synthesis.trainer.request_stop()
-
-    with _stop_on_signals(request_stop):
+    with _stop_on_signals(synthesis.request_stop):
         try:
             synthesis.fit_dataset(dataset)
         finally:
@@ -122,7 +125,8 @@ def _train(args: argparse.Namespace) -> None:
     statement = synthesis.privacy_statement()
     guarantee = (f"epsilon {round_up(statement['epsilon'])} ({statement['accountant']}), delta {statement['delta']:g}"
                  if statement["private"] else statement["title"])
-    print(f"{guarantee}, {statement['num_steps']} steps\nstatement {files.statement_text}\npicture {files.samples_png}")
+    steps = f", {statement['num_steps']} steps" if has_teachers else ""
+    print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
 
 
 def _sample(args: argparse.Namespace) -> None:
@@ -265,8 +269,10 @@ def _audit(args: argparse.Namespace) -> None:
     folder = pathlib.Path(args.run_dir) if args.run_dir else None
     if folder is None and not hasattr(args, "preset"):
         raise InvalidArgumentError("Expected --run_dir or --preset: the settings to audit.")
-    given = _given(args, DataLensConfig)
-    config = (_stored_config(folder) if folder else _preset_config(args)).replace(**given)
+    config = _stored_config(folder) if folder else _preset_config(args)
+    if not isinstance(config, DataLensConfig):
+        raise InvalidArgumentError(f"Expected a run of the method datalens to audit, got one of {config.method}.")
+    config = config.replace(**_given(args, DataLensConfig))
     target = pathlib.Path(args.output_dir or folder or ".")
     with _files.clear_os_errors(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -325,27 +331,41 @@ def _export(args: argparse.Namespace) -> None:
 # Parts of the commands.
 
 
-def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> DataLensConfig:
+def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> MethodConfig:
     """Settings of the run to start or to resume; refuses to start over a run, or to resume with other settings."""
-    given = _given(args, DataLensConfig)
-    holds_run = (folder / "ledger.jsonl").exists() or (folder / "private" / "releases").exists()
+    holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/releases", "private/data.json"))
     if holds_run and not args.resume:
         raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
     if args.resume and not holds_run:
         raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
     if not args.resume:
+        given = _method_settings(args, getattr(args, "method", "datalens"))
         if not (hasattr(args, "preset") or "dataset" in given):
             raise InvalidArgumentError("Expected --preset or --dataset: what to train on.")
         return _fresh_config(args, given)
     stored = _stored_config(folder)
-    wanted = _fresh_config(args, given) if hasattr(args, "preset") else stored.replace(**given)
+    given = _method_settings(args, getattr(args, "method", stored.method))
+    if hasattr(args, "preset") or given.get("method", stored.method) != stored.method:
+        wanted = _fresh_config(args, given)
+    else:
+        wanted = stored.replace(**given)
     for field in dataclasses.fields(stored):
-        mine, theirs = getattr(wanted, field.name), getattr(stored, field.name)
-        # What the data decides is in the stored settings only.
-        if mine != theirs and not (field.name in ("image_shape", "num_classes") and mine is None):
+        mine, theirs = getattr(wanted, field.name, None), getattr(stored, field.name)
+        # What the data and the budget decide is in the stored settings only.
+        if mine != theirs and not (field.name in _RESOLVED and mine is None):
             raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
                                   "same settings (--resume alone takes them), or choose another --output_dir.")
     return stored
+
+
+def _method_settings(args: argparse.Namespace, method: str) -> dict[str, Any]:
+    """The settings that the command line gave; refuses those of other methods."""
+    kind = config_class(method)
+    given = _given(args, kind)
+    for other in CONFIGS.values():
+        for name in sorted(set(_given(args, other)) - set(given)):
+            raise InvalidArgumentError(f"Expected no --{name}: it is no setting of the method {method}.")
+    return given
 
 
 def _one_core_per_operation(num_threads: int) -> None:
@@ -357,24 +377,28 @@ def _one_core_per_operation(num_threads: int) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(num_threads)
 
 
-def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> DataLensConfig:
+def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> MethodConfig:
     """The preset's settings, else those of the data set's own preset, else the defaults; with the given ones."""
     known = given.get("dataset") in {dataset for dataset, _ in PRESETS}
-    base = _preset_config(args) if hasattr(args, "preset") or known else DataLensConfig()
+    if hasattr(args, "preset") or known:
+        base = _preset_config(args)
+    else:
+        base = config_class(given.get("method", "datalens"))()
     return base.replace(**given)
 
 
-def _preset_config(args: argparse.Namespace) -> DataLensConfig:
+def _preset_config(args: argparse.Namespace) -> MethodConfig:
     """The preset for the budget, by default the smallest one that it was made for."""
-    name = getattr(args, "preset", None) or args.dataset
+    name, method = getattr(args, "preset", None) or args.dataset, getattr(args, "method", "datalens")
     made_for = [epsilon for dataset, epsilon in PRESETS if dataset == name]
-    return preset(name, getattr(args, "epsilon", min(made_for, default=1.0)))
+    private = config_class(method).ADJACENCY != "none"
+    return preset(name, getattr(args, "epsilon", min(made_for, default=1.0) if private else None), method)
 
 
-def _stored_config(folder: pathlib.Path) -> DataLensConfig:
+def _stored_config(folder: pathlib.Path) -> MethodConfig:
     """The settings in a run folder."""
     try:
-        return DataLensConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
+        return config_from_json((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
     except InvalidArgumentError as error:
@@ -393,7 +417,7 @@ def _load_run(folder: pathlib.Path):
 def _drawer(model: str) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
     """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions."""
     from datalens_tf.serving.export import load_generator
-    from datalens_tf.synthesizers.datalens import sample_from
+    from datalens_tf.synthesizers.base import sample_from
 
     folder = pathlib.Path(model)
     if (folder / "config.json").is_file():
@@ -470,7 +494,7 @@ def _parser() -> argparse.ArgumentParser:
                        help="continue the run in --output_dir, with its own settings")
     train.add_argument("--preset", metavar="NAME", help=preset_help)
     train.add_argument("--data_dir", default=None, help=data_dir_help)
-    _add_fields(train.add_argument_group("settings, by default the preset's"), DataLensConfig)
+    _add_settings(train.add_argument_group("settings, by default the preset's"))
     _add_fields(train.add_argument_group("speed"), PerformanceOptions)
 
     sample = command("sample", _sample, "draw synthetic images")
@@ -549,20 +573,51 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_settings(parser: Any) -> None:
+    """A flag for every setting of any method; its help says for which, unless it is the same for all."""
+    for name in dict.fromkeys(name for kind in CONFIGS.values() for name in _field_names(kind)):
+        kinds = {method: kind for method, kind in CONFIGS.items() if name in _field_names(kind)}
+        methods = {}
+        for method, kind in kinds.items():
+            methods.setdefault(_field_texts(kind)[name], []).append(method)
+        whole = len(methods) == 1 and len(kinds) == len(CONFIGS)
+        text = "; ".join(text if whole else f"{', '.join(of)}: {text}" for text, of in methods.items())
+        _add_field(parser, name, [typing.get_type_hints(kind)[name] for kind in kinds.values()], text)
+
+
 def _add_fields(parser: Any, settings: type, names: Sequence[str] | None = None) -> None:
     """A flag per field of a dataclass, its type and help taken from there; absent unless given."""
-    hints = typing.get_type_hints(settings)
-    documented = re.findall(r"^  ([a-z][\w, ]*): (.*(?:\n    .*)*)", inspect.getdoc(settings) or "", re.MULTILINE)
-    texts = {name: " ".join(text.split()) for group, text in documented for name in group.split(", ")}
-    for field in dataclasses.fields(settings):
-        if field.name not in _NOT_FLAGS and (names is None or field.name in names):
-            parser.add_argument(f"--{field.name}", type=_from_text(hints[field.name]), metavar="VALUE",
-                                help=texts.get(field.name, "").replace("%", "%%"))
+    hints, texts = typing.get_type_hints(settings), _field_texts(settings)
+    for name in _field_names(settings):
+        if names is None or name in names:
+            _add_field(parser, name, [hints[name]], texts.get(name, ""))
+
+
+def _add_field(parser: Any, name: str, hints: Sequence[Any], text: str) -> None:
+    """One flag, of a type that all hints agree on but for None."""
+    if name not in _NOT_FLAGS:
+        parser.add_argument(f"--{name}", type=_from_text(functools.reduce(operator.or_, hints)), metavar="VALUE",
+                            help=text.replace("%", "%%"))
+
+
+def _field_names(settings: type) -> list[str]:
+    """Names of a dataclass' fields, in order."""
+    return [field.name for field in dataclasses.fields(settings)]
+
+
+def _field_texts(settings: type) -> dict[str, str]:
+    """What docstrings say of the fields, those of the classes it is made from included."""
+    texts = {}
+    for kind in reversed(settings.__mro__):
+        documented = re.findall(r"^  ([a-z][\w, ]*): (.*(?:\n    .*)*)", inspect.cleandoc(kind.__doc__ or ""),
+                                re.MULTILINE)
+        texts |= {name: " ".join(text.split()) for group, text in documented for name in group.split(", ")}
+    return texts
 
 
 def _from_text(hint: Any) -> Callable[[str], Any]:
     """Reads a value of the type; `none` is None where the type allows it."""
-    kinds = typing.get_args(hint) or (hint,)
+    kinds = sorted(typing.get_args(hint) or (hint,), key=lambda kind: kind is types.NoneType)
 
     def read(text: str) -> Any:
         return None if types.NoneType in kinds and text.lower() == "none" else kinds[0](text)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import typing
 from typing import Any, Mapping
 
 from datalens_tf import _files, _validate
@@ -16,97 +17,59 @@ NOISES = ("rounded_gaussian", "gaussian")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataLensConfig:
-    """Everything that decides the privacy and the quality of a DataLens run (SPEC names; paper symbols in brackets).
+class MethodConfig:
+    """What the settings of every method have in common: data, generator, budget, seeds.
 
-    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
+    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `config_from_json` are inverse.
 
     Attributes:
       method: the synthesizer that the settings are for.
       dataset: name of the data (`mnist`, `npz:FILE`, ...; `arrays` when images were passed to `fit`).
       image_shape: (H, W, C) with H and W divisible by 4; None until the data is known.
       num_classes: number of classes Y, public; None until the data is known.
-      num_teachers: teacher discriminators [N], one per disjoint partition.
-      batch_size: synthetic images aggregated per generator step [m].
-      top_k: coordinates each teacher votes on, per image [k].
-      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
-      noise_stddev: standard deviation of the noise on the vote sum [sigma], in votes.
-      noise: `rounded_gaussian`, exact and integer like the votes; or `gaussian`, in floating point.
-      vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1].
-      step_size: how far an image is moved along the released direction [gamma], in pixel units.
       latent_dim: dimension of the latents.
       latent_distribution: `uniform` (U(-1, 1), the authors' code) or `normal` (N(0, 1), the paper).
-      teacher_batch_size: records in a teacher's batch; smaller partitions are used whole.
-      warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
-      teacher_steps: optimizer steps of every teacher per generator step.
-      instance_noise: standard deviation of the noise added to real and fake images when teachers train, in pixel
-        units; 0 for none. It keeps teachers from memorising their few records. Public randomness, shared by all
-        teachers; no part of the privacy noise.
-      discriminator_filters, discriminator_units: widths of a teacher's convolutions and of its dense layer.
       generator_filters, generator_units: widths of the student's feature maps and of its first dense layer.
       output_contrast: factor >= 1 by which the generator's sigmoid is stretched about 1/2 before it is cut off at 0
         and 1. Above 1, images can be truly black and white; at 1, backgrounds keep faint traces of the label.
-      precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
-      learning_rate, beta_1, beta_2: the teachers' Adam. beta_2 <= 0.99, so that bfloat16 second moments still decay.
       student_learning_rate, student_beta_1, student_beta_2: the student's Adam.
       ema_decay: decay of the exponential moving average of the student's weights that is released; 0 releases the
         last weights. Post-processing, free in privacy.
-      epsilon, delta: the privacy budget. Training stops before it would be exceeded.
+      epsilon, delta: the privacy budget. Training stops before it would be exceeded. An epsilon of None: there is
+        none, because the method is not private.
       accountant: which accountant the budget is measured with.
-      num_steps: generator steps [T] at most; None trains until the budget is spent.
-      partition_seed: public seed of the assignment of records to partitions.
+      noise: `rounded_gaussian`, exact and integer like what it hides; or `gaussian`, in floating point.
       seed: seed of weights, latents, labels, batches and stochastic quantisation. Never of the privacy noise.
       insecure_noise_seed: tests only: makes the privacy noise predictable and the run NOT PRIVATE.
-      num_owners: number of data owners who keep their records, each with its share of the teachers, and each adding a
-        share of the noise, so that nobody sees votes without noise. None where one party holds all records.
-      owner_tolerance: how many owners may tell others the noise that they added, or add none, with noise_stddev still
-        reached by the rest: every share's variance is noise_stddev^2 / (num_owners - owner_tolerance).
     """
 
-    method: str = "datalens"
+    method: str
     dataset: str = "arrays"
     image_shape: tuple[int, int, int] | None = None
     num_classes: int | None = None
-    num_teachers: int = 4000
-    batch_size: int = 15
-    top_k: int = 200
-    clip: float | None = 1e-5
-    noise_stddev: float = 5000.0
-    noise: str = "rounded_gaussian"
-    vote_threshold: float = 0.7
-    step_size: float = 1e-3
     latent_dim: int = 50
     latent_distribution: str = "uniform"
-    teacher_batch_size: int = 15
-    warmup_teacher_steps: int = 10
-    teacher_steps: int = 2
-    instance_noise: float = 0.0
-    discriminator_filters: int = 32
-    discriminator_units: int = 256
     generator_filters: int = 128
     generator_units: int = 1024
     output_contrast: float = 1.0
-    precision: str = "float32"
-    learning_rate: float = 1e-3
-    beta_1: float = 0.5
-    beta_2: float = 0.99
     student_learning_rate: float = 1e-3
     student_beta_1: float = 0.5
     student_beta_2: float = 0.999
     ema_decay: float = 0.0
-    epsilon: float = 1.0
+    epsilon: float | None = 1.0
     delta: float = 1e-5
     accountant: str = "gdp"
-    num_steps: int | None = None
-    partition_seed: int = 0
+    noise: str = "rounded_gaussian"
     seed: int = 0
     insecure_noise_seed: int | None = None
-    num_owners: int | None = None
-    owner_tolerance: int = 0
+
+    # Of the methods whose name is one of these.
+    METHODS: typing.ClassVar[tuple[str, ...]] = ()
+    ADJACENCY: typing.ClassVar[str] = "replace-one"
 
     def __post_init__(self):
         v = _validate
-        v.one_of("method", self.method, ("datalens",))
+        v.one_of("method", self.method, self.METHODS)
         if self.image_shape is not None:
             object.__setattr__(self, "image_shape", tuple(self.image_shape))
             v.require(
@@ -114,38 +77,134 @@ class DataLensConfig:
                 and all(isinstance(n, int) and n > 0 for n in self.image_shape)
                 and self.image_shape[0] % 4 == self.image_shape[1] % 4 == 0,
                 "image_shape", self.image_shape, "to be (H, W, C) with H and W divisible by 4")
-            height, width, channels = self.image_shape
-            v.require(self.top_k <= height * width * channels, "top_k", self.top_k,
-                      f"<= {height * width * channels}, the numbers in one image of shape {self.image_shape}")
         if self.num_classes is not None:
             v.integer("num_classes", self.num_classes, at_least=2)
-        for name in ("num_teachers", "batch_size", "top_k", "latent_dim", "teacher_batch_size", "teacher_steps",
-                     "discriminator_filters", "discriminator_units", "generator_filters", "generator_units"):
+        for name in ("latent_dim", "generator_filters", "generator_units"):
             v.integer(name, getattr(self, name), at_least=1)
-        v.integer("warmup_teacher_steps", self.warmup_teacher_steps, at_least=0)
-        for name in ("noise_stddev", "step_size", "learning_rate", "student_learning_rate", "epsilon"):
-            v.positive(name, getattr(self, name))
-        for name, least in (("instance_noise", 0), ("output_contrast", 1)):
-            v.real(name, getattr(self, name))
-            v.require(getattr(self, name) >= least, name, getattr(self, name), f">= {least}")
-        if self.clip is not None:
-            v.positive("clip", self.clip)
-        v.between("vote_threshold", self.vote_threshold, 0, 1)
-        for name in ("beta_1", "student_beta_1", "student_beta_2", "ema_decay"):
+        v.positive("student_learning_rate", self.student_learning_rate)
+        v.real("output_contrast", self.output_contrast)
+        v.require(self.output_contrast >= 1, "output_contrast", self.output_contrast, ">= 1")
+        for name in ("student_beta_1", "student_beta_2", "ema_decay"):
             v.between(name, getattr(self, name), 0, 1, open_high=True)
-        v.between("beta_2", self.beta_2, 0, 0.99)
+        if self.ADJACENCY == "none":
+            v.require(self.epsilon is None, "epsilon", self.epsilon, f"to be none: {self.method} is not private")
+        else:
+            v.positive("epsilon", self.epsilon)
         v.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
         v.one_of("latent_distribution", self.latent_distribution, LATENT_DISTRIBUTIONS)
-        v.one_of("noise", self.noise, NOISES)
-        v.one_of("precision", self.precision, PRECISIONS)
         v.one_of("accountant", self.accountant, ACCOUNTANTS)
-        if self.num_steps is not None:
-            v.integer("num_steps", self.num_steps, at_least=1)
-        for name in ("partition_seed", "seed"):
-            v.integer(name, getattr(self, name), at_least=0)
+        v.one_of("noise", self.noise, NOISES)
+        v.integer("seed", self.seed, at_least=0)
         if self.insecure_noise_seed is not None:
             v.integer("insecure_noise_seed", self.insecure_noise_seed, at_least=0)
 
+    def replace(self, **changes: Any) -> "typing.Self":
+        """A copy with some fields changed, validated again."""
+        unknown = set(changes) - {field.name for field in dataclasses.fields(self)}
+        if unknown:
+            raise InvalidArgumentError(f"Expected settings of {self.method}, got {', '.join(sorted(unknown))}.")
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        """JSON text with one key per field."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "typing.Self":
+        """Inverse of `to_json`; raises InvalidArgumentError on malformed text or unknown fields."""
+        try:
+            fields = _files.parse_json(text)
+        except ValueError as error:
+            raise InvalidArgumentError(f"Expected a JSON configuration: {error}.") from error
+        if not isinstance(fields, Mapping):
+            raise InvalidArgumentError("Expected a JSON configuration to be an object of settings.")
+        fields = {"noise": "gaussian"} | dict(fields)  # All there was before it became a setting.
+        try:
+            return cls().replace(**fields)
+        except TypeError as error:
+            raise InvalidArgumentError(f"Expected every setting to have its own type: {error}.") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataLensConfig(MethodConfig):
+    """Everything that decides the privacy and the quality of a DataLens run (SPEC names; paper symbols in brackets).
+
+    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
+
+    Attributes:
+      num_teachers: teacher discriminators [N], one per disjoint partition.
+      batch_size: synthetic images aggregated per generator step [m].
+      top_k: coordinates each teacher votes on, per image [k].
+      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
+      noise_stddev: standard deviation of the noise on the vote sum [sigma], in votes.
+      vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1].
+      step_size: how far an image is moved along the released direction [gamma], in pixel units.
+      teacher_batch_size: records in a teacher's batch; smaller partitions are used whole.
+      warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
+      teacher_steps: optimizer steps of every teacher per generator step.
+      instance_noise: standard deviation of the noise added to real and fake images when teachers train, in pixel
+        units; 0 for none. It keeps teachers from memorising their few records. Public randomness, shared by all
+        teachers; no part of the privacy noise.
+      discriminator_filters, discriminator_units: widths of a teacher's convolutions and of its dense layer.
+      precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
+      learning_rate, beta_1, beta_2: the teachers' Adam. beta_2 <= 0.99, so that bfloat16 second moments still decay.
+      num_steps: generator steps [T] at most; None trains until the budget is spent.
+      partition_seed: public seed of the assignment of records to partitions.
+      num_owners: number of data owners who keep their records, each with its share of the teachers, and each adding a
+        share of the noise, so that nobody sees votes without noise. None where one party holds all records.
+      owner_tolerance: how many owners may tell others the noise that they added, or add none, with noise_stddev still
+        reached by the rest: every share's variance is noise_stddev^2 / (num_owners - owner_tolerance).
+    """
+
+    method: str = "datalens"
+    num_teachers: int = 4000
+    batch_size: int = 15
+    top_k: int = 200
+    clip: float | None = 1e-5
+    noise_stddev: float = 5000.0
+    vote_threshold: float = 0.7
+    step_size: float = 1e-3
+    teacher_batch_size: int = 15
+    warmup_teacher_steps: int = 10
+    teacher_steps: int = 2
+    instance_noise: float = 0.0
+    discriminator_filters: int = 32
+    discriminator_units: int = 256
+    precision: str = "float32"
+    learning_rate: float = 1e-3
+    beta_1: float = 0.5
+    beta_2: float = 0.99
+    num_steps: int | None = None
+    partition_seed: int = 0
+    num_owners: int | None = None
+    owner_tolerance: int = 0
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("datalens",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        v = _validate
+        for name in ("num_teachers", "batch_size", "top_k", "teacher_batch_size", "teacher_steps",
+                     "discriminator_filters", "discriminator_units"):
+            v.integer(name, getattr(self, name), at_least=1)
+        if self.image_shape is not None:
+            numbers = math.prod(self.image_shape)
+            v.require(self.top_k <= numbers, "top_k", self.top_k,
+                      f"<= {numbers}, the numbers in one image of shape {self.image_shape}")
+        v.integer("warmup_teacher_steps", self.warmup_teacher_steps, at_least=0)
+        for name in ("noise_stddev", "step_size", "learning_rate"):
+            v.positive(name, getattr(self, name))
+        v.real("instance_noise", self.instance_noise)
+        v.require(self.instance_noise >= 0, "instance_noise", self.instance_noise, ">= 0")
+        if self.clip is not None:
+            v.positive("clip", self.clip)
+        v.between("vote_threshold", self.vote_threshold, 0, 1)
+        v.between("beta_1", self.beta_1, 0, 1, open_high=True)
+        v.between("beta_2", self.beta_2, 0, 0.99)
+        v.one_of("precision", self.precision, PRECISIONS)
+        if self.num_steps is not None:
+            v.integer("num_steps", self.num_steps, at_least=1)
+        v.integer("partition_seed", self.partition_seed, at_least=0)
         v.integer("owner_tolerance", self.owner_tolerance, at_least=0)
         if self.num_owners is not None:
             v.integer("num_owners", self.num_owners, at_least=1)
@@ -160,32 +219,6 @@ class DataLensConfig:
     def noise_share(self) -> float:
         """The part of the noise's variance that one owner adds."""
         return 1.0 / ((self.num_owners or 1) - self.owner_tolerance)
-
-    def replace(self, **changes: Any) -> "DataLensConfig":
-        """A copy with some fields changed, validated again."""
-        unknown = set(changes) - {field.name for field in dataclasses.fields(self)}
-        if unknown:
-            raise InvalidArgumentError(f"Expected settings of DataLensConfig, got {', '.join(sorted(unknown))}.")
-        return dataclasses.replace(self, **changes)
-
-    def to_json(self) -> str:
-        """JSON text with one key per field."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "DataLensConfig":
-        """Inverse of `to_json`; raises InvalidArgumentError on malformed text or unknown fields."""
-        try:
-            fields = _files.parse_json(text)
-        except ValueError as error:
-            raise InvalidArgumentError(f"Expected a JSON configuration: {error}.") from error
-        if not isinstance(fields, Mapping):
-            raise InvalidArgumentError("Expected a JSON configuration to be an object of settings.")
-        fields = {"noise": "gaussian"} | dict(fields)  # All there was before it became a setting.
-        try:
-            return cls().replace(**fields)
-        except TypeError as error:
-            raise InvalidArgumentError(f"Expected every setting to have its own type: {error}.") from error
 
 
 def config_digest(text: str) -> str:
@@ -277,15 +310,19 @@ def _presets() -> dict[tuple[str, float], DataLensConfig]:
 PRESETS = _presets()
 
 
-def preset(name: str, epsilon: float = 1.0) -> DataLensConfig:
-    """The papers' settings for a data set, with this budget.
+def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> MethodConfig:
+    """Settings for a data set, with this budget.
 
-    The papers publish settings for epsilon 1 and 10; another budget takes those of the nearer one (in ratio), and the
-    accountant decides how many steps it pays for.
+    Of DataLens the papers publish settings for epsilon 1 and 10; another budget takes those of the nearer one (in
+    ratio), and the accountant decides how many steps it pays for. Other methods' defaults are for every data set.
 
     Raises:
-      InvalidArgumentError: no such preset, or epsilon <= 0.
+      InvalidArgumentError: no such preset or method, or epsilon <= 0.
     """
+    if method != "datalens":
+        from datalens_tf.methods import config_class  # It needs this module.
+
+        return config_class(method)(dataset=name, epsilon=epsilon)
     _validate.one_of("preset", name, sorted({dataset for dataset, _ in PRESETS}))
     _validate.positive("epsilon", epsilon)
     published = min((budget for dataset, budget in PRESETS if dataset == name),

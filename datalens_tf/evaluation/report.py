@@ -14,10 +14,11 @@ from typing import Any, Mapping
 import numpy as np
 
 from datalens_tf import __version__, _files
-from datalens_tf.config import PRESETS, DataLensConfig, preset
+from datalens_tf.config import PRESETS, MethodConfig, preset
 from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import charts, plots, references
 from datalens_tf.evaluation.evaluate import Evaluation
+from datalens_tf.methods import config_from_json
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.statement import parse_statement, round_up
 
@@ -35,7 +36,7 @@ class RunFacts:
       seconds_per_step: median time between two steps in the logs; None where there are no logs.
     """
 
-    config: DataLensConfig | None
+    config: MethodConfig | None
     statement: Mapping[str, Any]
     statement_text: str
     losses: Mapping[int, float]
@@ -45,7 +46,7 @@ class RunFacts:
     def read(cls, folder: pathlib.Path) -> "RunFacts":
         """Reads a run folder or a released checkpoint; raises CheckpointError where a file is missing or damaged."""
         try:
-            config = DataLensConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
+            config = config_from_json((folder / "config.json").read_text(encoding="utf-8"))
             statement = parse_statement((folder / "privacy.json").read_bytes())
             text = (folder / "privacy.txt").read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
@@ -118,7 +119,8 @@ def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Charts of the run: its budget, its training, its accuracy beside published ones."""
     statement, made = facts.statement, {}
     if statement["private"]:
-        made["budget"] = _budget_chart(statement)
+        if statement["num_charges"] > 1:
+            made["budget"] = _budget_chart(statement)
         if "utility" in metrics:
             utility = metrics["utility"]
             made["accuracy"] = charts.accuracy_chart(
@@ -136,9 +138,12 @@ def _budget_chart(statement: Mapping[str, Any]) -> Any:
 
     count = statement["num_charges"]
     event = dp_accounting.GaussianDpEvent(statement["noise_multiplier_per_step"])
+    if "sampling_probability" in statement:
+        event = dp_accounting.PoissonSampledDpEvent(statement["sampling_probability"], event)
     every = max(1, -(-count // _CURVE_POINTS))
     steps = sorted({1, *range(every, count + 1, every), count})
-    curves = {name: _filled(steps, [accounting.epsilon(event, step, statement["delta"], name) for step in steps])
+    curves = {name: _filled(steps, [accounting.epsilon(event, step, statement["delta"], name, statement["adjacency"])
+                            for step in steps])
               for name in statement["epsilon_by_accountant"]}
     return charts.budget_chart(curves, statement["epsilon_budget"], statement["accountant"])
 
@@ -180,16 +185,17 @@ def render_report(metrics: Mapping[str, Any], figures: Mapping[str, Any], facts:
         settings=None if facts is None or facts.config is None else json.loads(facts.config.to_json()))
 
 
-def training_command(config: DataLensConfig) -> str:
+def training_command(config: MethodConfig) -> str:
     """The command line that trains with these settings, as short as the presets allow."""
     known = {name for name, _ in PRESETS}
     # Known from the data; and what only tests can set.
-    hidden = {"image_shape", "num_classes", "insecure_noise_seed"}
+    hidden = {"image_shape", "num_classes", "insecure_noise_seed", "method"}
+    words = [] if config.method == "datalens" else [f"--method {config.method}"]
     if config.dataset in known:
-        base, words = preset(config.dataset, config.epsilon), [f"--preset {config.dataset}",
-                                                               f"--epsilon {config.epsilon:g}"]
+        base = preset(config.dataset, config.epsilon, config.method)
+        words += [f"--preset {config.dataset}"] + ([] if config.epsilon is None else [f"--epsilon {config.epsilon:g}"])
     else:
-        base, words = DataLensConfig(), []
+        base = type(config)()
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name not in hidden and value != getattr(base, field.name):

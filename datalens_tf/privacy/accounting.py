@@ -7,9 +7,10 @@
 | `pld`         | what dp_accounting supports | dp_accounting's privacy loss distributions; an upper bound |
 | `gdp`         | Gaussian releases           | exact: Balle and Wang 2018; Dong, Roth and Su 2019         |
 
-Neighbouring data sets differ in one replaced record. For a Gaussian release the noise multiplier is the standard
-deviation divided by the l2 sensitivity *to that replacement*, so its factor 2 is inside the event. Events that only
-add-or-remove accounting covers, such as Poisson sampling, are refused.
+Neighbouring data sets differ in one replaced record, or, where `adjacency` says so, in one that is added or removed.
+For a Gaussian release the noise multiplier is the standard deviation divided by the l2 sensitivity *to that change*, so
+the factor 2 of a replacement is inside the event. Events that only the other relation covers, such as Poisson sampling
+under replacement, are refused.
 
 Every function raises InvalidArgumentError for events it cannot price and for noise multipliers that are not finite
 numbers > 0; a release without noise costs infinity.
@@ -29,6 +30,8 @@ from datalens_tf import _validate
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
 
+RELATIONS = {"replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
+             "add-or-remove-one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE}
 CLASSIC_ORDERS = np.array([1.1, *range(2, 200)])
 
 # Above this mu^2 (epsilon about 500,000) `pld` overflows and `gdp` loses digits, and there is no privacy to measure.
@@ -37,31 +40,36 @@ _HOPELESS = 1e6
 _Tally = tuple[tuple[dp_accounting.DpEvent, int], ...]
 
 
-def epsilon(event: dp_accounting.DpEvent, num_steps: int, delta: float, accountant: str) -> float:
+def epsilon(event: dp_accounting.DpEvent, num_steps: int, delta: float, accountant: str,
+            adjacency: str = "replace-one") -> float:
     """Epsilon, at this delta, of `num_steps` releases that each are `event`; 0 for no release."""
     _validate.integer("num_steps", num_steps, at_least=0)
-    return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant)
+    return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant, adjacency)
 
 
-def epsilon_of(events: Sequence[dp_accounting.DpEvent], delta: float, accountant: str) -> float:
+def epsilon_of(events: Sequence[dp_accounting.DpEvent], delta: float, accountant: str,
+               adjacency: str = "replace-one") -> float:
     """Epsilon, at this delta, of the adaptive composition of the events; 0 for none, infinity for a noiseless one.
 
     Args:
       events: dp_accounting events, in any order.
       delta: in (0, 1).
       accountant: one of `config.ACCOUNTANTS`.
+      adjacency: one of `RELATIONS`.
     """
     _validate.between("delta", delta, 0, 1, open_low=True, open_high=True)
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
-    return _epsilon(_tally(events), float(delta), accountant)
+    _validate.one_of("adjacency", adjacency, RELATIONS)
+    return _epsilon(_tally(events), float(delta), accountant, adjacency)
 
 
-def max_steps(event: dp_accounting.DpEvent, epsilon: float, delta: float, accountant: str) -> int:
+def max_steps(event: dp_accounting.DpEvent, epsilon: float, delta: float, accountant: str,
+              adjacency: str = "replace-one") -> int:
     """Largest number of releases of `event` that costs at most epsilon; one more would cost more."""
     _validate.positive("epsilon", epsilon)
 
     def cost(num_steps):
-        return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant)
+        return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant, adjacency)
 
     high = 1
     while cost(high) <= epsilon:
@@ -95,6 +103,19 @@ def calibrate_noise_multiplier(num_steps: int, epsilon: float, delta: float, acc
         middle = math.sqrt(low * high)
         low, high = (low, middle) if affordable(middle) else (middle, high)
     return high
+
+
+def applicable(event: dp_accounting.DpEvent) -> tuple[str, ...]:
+    """The accountants that can price it."""
+    gaussian = isinstance(event, (dp_accounting.GaussianDpEvent, dp_accounting.NonPrivateDpEvent))
+    return ACCOUNTANTS if gaussian else ("rdp", "pld")
+
+
+def noise_multiplier(event: dp_accounting.DpEvent | None) -> float:
+    """Of a Gaussian release, sampled or not; 0 where there is no noise."""
+    while isinstance(event, dp_accounting.PoissonSampledDpEvent):
+        event = event.event
+    return getattr(event, "noise_multiplier", 0.0)
 
 
 def _tally(events: Sequence[dp_accounting.DpEvent]) -> _Tally:
@@ -132,14 +153,16 @@ def _check(event: dp_accounting.DpEvent) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _epsilon(tally: _Tally, delta: float, accountant: str) -> float:
+def _epsilon(tally: _Tally, delta: float, accountant: str, adjacency: str) -> float:
     """Epsilon of a checked tally. Cached: a PLD takes tens of milliseconds and training asks before every step."""
     if not tally:
         return 0.0
     if any(isinstance(event, dp_accounting.NonPrivateDpEvent) for event, _ in tally):
         return math.inf
-    compute = {"classic_rdp": _classic_rdp, "rdp": _rdp, "pld": _pld, "gdp": _gdp}[accountant]
-    value = float(compute(tally, delta))
+    if accountant in ("rdp", "pld"):
+        value = float({"rdp": _rdp, "pld": _pld}[accountant](tally, delta, RELATIONS[adjacency]))
+    else:  # Of Gaussian releases, whose noise multiplier is for the relation that counts.
+        value = float({"classic_rdp": _classic_rdp, "gdp": _gdp}[accountant](tally, delta))
     # A NaN compares false with every budget; it must stop here.
     _validate.require(value >= 0, "epsilon", value, f">= 0 from accountant {accountant}")
     return value
@@ -184,29 +207,28 @@ def gaussian_log_delta(epsilon: float, mu: float) -> float:
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
 
 
-def _rdp(tally: _Tally, delta: float) -> float:
+def _rdp(tally: _Tally, delta: float, relation: dp_accounting.NeighboringRelation) -> float:
     """dp_accounting's RDP accountant."""
-    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-    return _dp_accounting(dp_accounting.rdp.RdpAccountant(neighboring_relation=relation), tally, delta)
+    return _dp_accounting(dp_accounting.rdp.RdpAccountant(neighboring_relation=relation), tally, delta, relation)
 
 
-def _pld(tally: _Tally, delta: float) -> float:
+def _pld(tally: _Tally, delta: float, relation: dp_accounting.NeighboringRelation) -> float:
     """dp_accounting's PLD accountant, which rounds pessimistically."""
     squared = _squared_mu([pair for pair in tally if isinstance(pair[0], dp_accounting.GaussianDpEvent)], "pld")
     if squared > _HOPELESS:
         return math.inf
     # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.
     accountant = dp_accounting.pld.PLDAccountant(
-        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
-        value_discretization_interval=1e-4 * max(1.0, squared))
-    return _dp_accounting(accountant, tally, delta)
+        neighboring_relation=relation, value_discretization_interval=1e-4 * max(1.0, squared))
+    return _dp_accounting(accountant, tally, delta, relation)
 
 
-def _dp_accounting(accountant: dp_accounting.PrivacyAccountant, tally: _Tally, delta: float) -> float:
+def _dp_accounting(accountant: dp_accounting.PrivacyAccountant, tally: _Tally, delta: float,
+                   relation: dp_accounting.NeighboringRelation) -> float:
     """Epsilon by one of dp_accounting's accountants."""
     try:
         for event, count in tally:
             accountant.compose(event, count)
     except dp_accounting.UnsupportedEventError as error:
-        raise InvalidArgumentError(f"Expected events that can be priced for replacing one record: {error}") from error
+        raise InvalidArgumentError(f"Expected events that can be priced for {relation.name}: {error}") from error
     return accountant.get_epsilon(delta)

@@ -32,8 +32,8 @@ from datalens_tf.training.teachers import TeacherBank, build_teachers
 from datalens_tf.training.trainer import WARMUP_CALL, Trainer, teacher_rounds
 
 PRIVACY_NOTE = (
-    "Computed from private records: no epsilon covers what the training with canaries found, and the audited run is one "
-    "more release of the same records, with a budget of its own.")
+    "Computed from private records: no epsilon covers what the training with canaries found, and the audited run is "
+    "one more release of the same records, with a budget of its own.")
 _SAMPLES_PER_CLASS = 500
 
 

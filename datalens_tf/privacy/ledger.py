@@ -43,7 +43,7 @@ class PrivacyLedger:
 
     Attributes:
       path: the file.
-      epsilon_budget, delta, accountant: the budget and how it is measured; fixed at creation.
+      epsilon_budget, delta, accountant, adjacency: the budget and how it is measured; fixed at creation.
       config_digest: digest of the configuration that the ledger belongs to; fixed at creation.
       step_event: what one step is expected to cost; what an unreadable last line is charged as, at least.
       charges: all charges so far, oldest first.
@@ -54,6 +54,7 @@ class PrivacyLedger:
         self.epsilon_budget = header["epsilon"]
         self.delta = header["delta"]
         self.accountant = header["accountant"]
+        self.adjacency = header.get("adjacency", "replace-one")  # Older ledgers know no other.
         self.config_digest = header["config_digest"]
         self.step_event = _decode_event(header["step_event"])
         self.charges = charges
@@ -62,6 +63,7 @@ class PrivacyLedger:
         _validate.positive("epsilon", self.epsilon_budget)
         _validate.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
         _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
+        _validate.one_of("adjacency", self.adjacency, accounting.RELATIONS)
 
     @classmethod
     def create(
@@ -73,6 +75,7 @@ class PrivacyLedger:
         accountant: str,
         config_digest: str,
         step_event: dp_accounting.DpEvent,
+        adjacency: str = "replace-one",
     ) -> "PrivacyLedger":
         """Writes a new ledger without charges.
 
@@ -82,7 +85,7 @@ class PrivacyLedger:
         """
         path = pathlib.Path(path)
         header = {"kind": "header", "version": _VERSION, "epsilon": epsilon, "delta": delta, "accountant": accountant,
-                  "config_digest": config_digest, "step_event": _encode_event(step_event)}
+                  "adjacency": adjacency, "config_digest": config_digest, "step_event": _encode_event(step_event)}
         ledger = cls(path, header, (), "")
         ledger.can_spend(step_event)
         if path.exists():
@@ -144,7 +147,8 @@ class PrivacyLedger:
         Raises:
           InvalidArgumentError: the event cannot be priced, say because its noise multiplier is NaN.
         """
-        return accounting.epsilon_of([*self._events(), event], self.delta, self.accountant) <= self.epsilon_budget
+        spent = accounting.epsilon_of([*self._events(), event], self.delta, self.accountant, self.adjacency)
+        return spent <= self.epsilon_budget
 
     def spend(self, event: dp_accounting.DpEvent, *, step: int) -> int:
         """Charges the event and returns the index of the charge. On disk before this returns; then draw the noise.
@@ -173,7 +177,7 @@ class PrivacyLedger:
 
     def spent(self, accountant: str | None = None) -> float:
         """Epsilon of all charges, at the ledger's delta, by its own accountant or another one."""
-        return accounting.epsilon_of(self._events(), self.delta, accountant or self.accountant)
+        return accounting.epsilon_of(self._events(), self.delta, accountant or self.accountant, self.adjacency)
 
     def _events(self) -> list[dp_accounting.DpEvent]:
         """The events of all charges."""
@@ -203,7 +207,7 @@ class PrivacyLedger:
         kept = b"".join(line + b"\n" for line in lines[:num_readable])
         if num_readable < len(lines):
             worst = max([self.step_event, *self._events()],
-                        key=lambda event: accounting.epsilon_of([event], self.delta, self.accountant))
+                        key=lambda event: accounting.epsilon_of([event], self.delta, self.accountant, self.adjacency))
             charge = Charge(index=len(self.charges), step=None, event=worst)
             line, self._last_hash = _seal(_charge_record(charge), self._last_hash)
             kept, self.charges = kept + line, (*self.charges, charge)

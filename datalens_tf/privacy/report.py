@@ -64,7 +64,8 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
       accountants: of `config.ACCOUNTANTS`.
 
     Raises:
-      InvalidArgumentError: a file given twice, or ledgers of different delta and none given.
+      InvalidArgumentError: a file given twice; ledgers of different delta and none given, or of different adjacency;
+        releases that none of the accountants knows.
     """
     paths = [ledger.path.resolve() for ledger in ledgers]
     for path in paths:
@@ -73,12 +74,18 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
     if delta is None:
         _validate.require(len(deltas) == 1, "delta", deltas, "to be one: give the one that epsilon is wanted at")
         delta = deltas[0]
+    relations = sorted({ledger.adjacency for ledger in ledgers})
+    _validate.require(len(relations) == 1, "adjacency", relations, "to be one: guarantees of different neighbours do "
+                      "not add up")
+    kinds = {charge.event for ledger in ledgers for charge in ledger.charges}
+    accountants = [name for name in accountants if all(name in accounting.applicable(event) for event in kinds)]
+    _validate.require(bool(accountants), "accountant", ", ".join(ACCOUNTANTS), "to know these releases; use rdp or pld")
 
     def epsilons(parts):
         events = [charge.event for ledger in parts for charge in ledger.charges]
-        return {name: accounting.epsilon_of(events, delta, name) for name in accountants}
+        return {name: accounting.epsilon_of(events, delta, name, relations[0]) for name in accountants}
 
-    return {"delta": delta, "adjacency": "replace-one", "num_charges": sum(len(ledger.charges) for ledger in ledgers),
+    return {"delta": delta, "adjacency": relations[0], "num_charges": sum(len(ledger.charges) for ledger in ledgers),
             "ledgers": [{"path": str(ledger.path), "num_charges": len(ledger.charges), "epsilon": epsilons([ledger])}
                         for ledger in ledgers],
             "epsilon": epsilons(ledgers)}

@@ -1,14 +1,15 @@
 """The privacy statement: what a run guarantees, to whom, on which assumptions, and what it does not cover."""
 
+import dataclasses
 import math
 import textwrap
 import typing
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import dp_accounting
 
 from datalens_tf import _files, _validate
-from datalens_tf.config import ACCOUNTANTS, DataLensConfig
+from datalens_tf.config import ACCOUNTANTS, DataLensConfig, MethodConfig
 from datalens_tf.errors import LedgerError
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.ledger import Charge
@@ -56,58 +57,97 @@ _NOT_COVERED = (
 )
 
 
-def privacy_statement(
-    *,
-    config: DataLensConfig,
-    mechanism: "Mechanism",
-    charges: Sequence[Charge],
-    num_burnt: int,
-    noise: "NoiseSource",
-    num_records: int,
-) -> dict[str, Any]:
-    """What the run guarantees, as a JSON-able dictionary.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What a method tells of its privacy, beside its settings.
+
+    Attributes:
+      event: what a step costs; None of a method that is not private.
+      adjacency: which data sets are neighbours; one of `accounting.RELATIONS`.
+      facts: JSON-able entries of the statement, and values for the texts.
+      assumptions: texts, formatted with the facts.
+      released: a paragraph, formatted with the facts. None where `render_text` knows the method.
+      seeds: what public seeds decide.
+    """
+
+    event: dp_accounting.DpEvent | None
+    adjacency: str = "replace-one"
+    facts: Mapping[str, Any]
+    assumptions: Sequence[str]
+    released: str | None
+    seeds: str
+
+
+def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", charges: Sequence[Charge], num_burnt: int,
+                      noise: "NoiseSource", num_records: int) -> dict[str, Any]:
+    """What a run of DataLens guarantees; see `make_statement`.
 
     Args:
       config: settings of the run.
       mechanism: the mechanism whose releases were charged.
-      charges: the ledger's charges, all of them.
-      num_burnt: how many of the charges paid for a noisy sum that was never stored. They count in epsilon.
-      noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
-      num_records: number of records in the data set; public.
-
-    Raises:
-      LedgerError: a charge differs from what the mechanism costs under this configuration.
+      charges, num_burnt, noise, num_records: as for `make_statement`.
     """
-    _validate.integer("num_burnt", num_burnt, at_least=0)
-    _validate.require(num_burnt <= len(charges), "num_burnt", num_burnt, f"<= {len(charges)}, the number of charges")
-    _validate.integer("num_records", num_records, at_least=1)
     event = mechanism.dp_event(config.batch_size)
-    for charge in charges:
-        if charge.event != event:
-            raise LedgerError(f"Charge {charge.index} in the ledger is {charge.event}, but a step costs {event}: "
-                              "the ledger belongs to another configuration.")
-    by_accountant = {name: accounting.epsilon(event, len(charges), config.delta, name) for name in ACCOUNTANTS}
-    private = noise.is_secure and config.insecure_noise_seed is None and all(map(math.isfinite, by_accountant.values()))
     facts = {
         "num_teachers": config.num_teachers,
         "batch_size": config.batch_size,
         "top_k": config.top_k,
         "noise_stddev": config.noise_stddev,
         "l2_sensitivity": mechanism.l2_sensitivity(config.batch_size),
-        "noise_multiplier_per_step": getattr(event, "noise_multiplier", 0.0),
-        "num_charges": len(charges),
-        "num_burnt_charges": num_burnt,
-        "num_steps": len(charges) - num_burnt,
-        "noise_source": noise.description,
     }
     assumptions = _ASSUMPTIONS
     if config.num_owners:
-        seen = dp_accounting.GaussianDpEvent(facts["noise_multiplier_per_step"] * math.sqrt(config.noise_share))
-        towards_driver = accounting.epsilon(seen, len(charges), config.delta, config.accountant) if private else None
+        towards_driver = None
+        if noise.is_secure and config.insecure_noise_seed is None and isinstance(event, dp_accounting.GaussianDpEvent):
+            seen = dp_accounting.GaussianDpEvent(event.noise_multiplier * math.sqrt(config.noise_share))
+            towards_driver = accounting.epsilon(seen, len(charges), config.delta, config.accountant)
         facts |= {"num_owners": config.num_owners, "owner_tolerance": config.owner_tolerance,
                   "owner_noise_stddev": config.noise_stddev * math.sqrt(config.noise_share),
                   "epsilon_towards_driver": towards_driver}
         assumptions += _OWNERS
+    guarantee = Guarantee(
+        event=event, facts=facts, assumptions=assumptions, released=None,
+        seeds=f"seed {config.seed} for weights, latents, labels, batches and stochastic quantisation, and seed "
+              f"{config.partition_seed} for the partitions")
+    return make_statement(config, guarantee, charges, num_burnt, noise, num_records)
+
+
+def make_statement(config: MethodConfig, guarantee: Guarantee, charges: Sequence[Charge], num_burnt: int,
+                   noise: "NoiseSource", num_records: int) -> dict[str, Any]:
+    """What a run guarantees, as a JSON-able dictionary.
+
+    Args:
+      config: settings of the run.
+      guarantee: what its method tells.
+      charges: the ledger's charges, all of them.
+      num_burnt: how many of the charges paid for a release that was never stored. They count in epsilon.
+      noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
+      num_records: number of records in the data set; public.
+
+    Raises:
+      LedgerError: a charge differs from what a step costs under this configuration.
+    """
+    _validate.integer("num_burnt", num_burnt, at_least=0)
+    _validate.require(num_burnt <= len(charges), "num_burnt", num_burnt, f"<= {len(charges)}, the number of charges")
+    _validate.integer("num_records", num_records, at_least=1)
+    event = guarantee.event
+    for charge in charges:
+        if charge.event != event:
+            raise LedgerError(f"Charge {charge.index} in the ledger is {charge.event}, but a step costs {event}: "
+                              "the ledger belongs to another configuration.")
+    by_accountant = {} if event is None else {
+        name: accounting.epsilon(event, len(charges), config.delta, name, guarantee.adjacency)
+        for name in accounting.applicable(event)}
+    private = (event is not None and noise.is_secure and config.insecure_noise_seed is None
+               and all(map(math.isfinite, by_accountant.values())))
+    facts = {
+        **guarantee.facts,
+        "noise_multiplier_per_step": accounting.noise_multiplier(event),
+        "num_charges": len(charges),
+        "num_burnt_charges": num_burnt,
+        "num_steps": len(charges) - num_burnt,
+        "noise_source": noise.description if event is not None else "none",
+    }
     texts = facts | {"accountant": config.accountant, "noise_caveat": noise.caveat}
     if facts.get("epsilon_towards_driver") is not None:
         texts["epsilon_towards_driver"] = round_up(facts["epsilon_towards_driver"])
@@ -122,13 +162,13 @@ def privacy_statement(
         "accountant": config.accountant,
         "epsilon_by_accountant": {name: value if private else None for name, value in by_accountant.items()},
         "epsilon_budget": config.epsilon if private else None,
-        "adjacency": "replace-one",
+        "adjacency": guarantee.adjacency,
         "unit": "one record (an image with its label)",
         **facts,
-        "seeds": f"Public: seed {config.seed} for weights, latents, labels, batches and stochastic quantisation, and "
-                 f"seed {config.partition_seed} for the partitions. "
+        **({} if guarantee.released is None else {"released": guarantee.released.format(**texts)}),
+        "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
-        "assumptions": [text.format(**texts) for text in assumptions] if private else [],
+        "assumptions": [text.format(**texts) for text in guarantee.assumptions] if private else [],
         "not_covered": list(_NOT_COVERED) if private else ["Everything: this run gives no guarantee."],
     }
 
@@ -145,18 +185,20 @@ def parse_statement(text: str | bytes) -> dict[str, Any]:
     for name in ("method", "dataset", "accountant", "adjacency"):
         _validate.require(isinstance(statement.get(name), str), name, statement.get(name), "to be text")
     _validate.require(isinstance(statement.get("private"), bool), "private", statement.get("private"), "to be a bool")
-    for name in ("num_records", "num_steps", "num_charges"):
+    for name in ("num_records", "num_steps"):
         _validate.integer(name, statement.get(name), at_least=1)
+    _validate.integer("num_charges", statement.get("num_charges"), at_least=int(statement["private"]))
     if statement["private"]:
         _validate.between("delta", statement.get("delta"), 0, 1, open_low=True, open_high=True)
         for name in ("epsilon_budget", "noise_multiplier_per_step"):
             _validate.positive(name, statement.get(name))
         by_accountant = statement.get("epsilon_by_accountant")
-        _validate.require(isinstance(by_accountant, dict) and set(by_accountant) == set(ACCOUNTANTS),
+        _validate.require(isinstance(by_accountant, dict) and set(by_accountant) <= set(ACCOUNTANTS),
                           "epsilon_by_accountant", by_accountant, f"to have {', '.join(ACCOUNTANTS)}")
         for name, value in by_accountant.items():
             _validate.positive(f"epsilon_by_accountant.{name}", value)
-        _validate.one_of("accountant", statement["accountant"], ACCOUNTANTS)
+        _validate.one_of("accountant", statement["accountant"], tuple(by_accountant))
+        _validate.one_of("adjacency", statement["adjacency"], accounting.RELATIONS)
         _validate.require(statement.get("epsilon") == by_accountant[statement["accountant"]], "epsilon",
                           statement.get("epsilon"), "to be the one by its accountant")
     return statement
@@ -165,7 +207,7 @@ def parse_statement(text: str | bytes) -> dict[str, Any]:
 def render_text(statement: dict[str, Any]) -> str:
     """The dictionary of `privacy_statement` as prose for people who were not there."""
     s = statement
-    released = (
+    released = s.get("released") or (
         f"{s['num_teachers']} teacher networks were trained on disjoint parts of the data, and the generator learned "
         f"only from their noisy votes: {s['num_steps']} steps of {s['batch_size']} images each, with Gaussian noise of "
         f"standard deviation {s['noise_stddev']:g} votes on every coordinate. A step has sensitivity "
@@ -185,9 +227,10 @@ def render_text(statement: dict[str, Any]) -> str:
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
+    changed = {"replace-one": "been replaced by any other", "add-or-remove-one": "been absent, or been added"}
     meaning = (
         "The released generator, and all data drawn from it, is (epsilon, delta)-differentially private with epsilon = "
-        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} been replaced by any other, every "
+        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {changed[s['adjacency']]}, every "
         "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
         f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
     table = [f"{name}: epsilon = {round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"

@@ -1,13 +1,20 @@
 """Synthesizers by the name that `--method` takes."""
 
+import importlib
+
 from datalens_tf import _validate
-from datalens_tf.synthesizers.base import Synthesizer
-from datalens_tf.synthesizers.datalens import DataLens
+from datalens_tf.synthesizers.base import RunSynthesizer
 
-SYNTHESIZERS: dict[str, type[Synthesizer]] = {"datalens": DataLens}
+# Each is loaded when it is asked for.
+_CLASSES = {
+    "datalens": "datalens_tf.synthesizers.datalens.DataLens",
+    "dcgan": "datalens_tf.synthesizers.dcgan.Dcgan",
+    "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
+}
 
 
-def synthesizer(method: str) -> type[Synthesizer]:
+def synthesizer(method: str) -> type[RunSynthesizer]:
     """The class for a method; raises InvalidArgumentError for an unknown one."""
-    _validate.one_of("method", method, sorted(SYNTHESIZERS))
-    return SYNTHESIZERS[method]
+    _validate.one_of("method", method, sorted(_CLASSES))
+    module, _, name = _CLASSES[method].rpartition(".")
+    return getattr(importlib.import_module(module), name)

@@ -52,12 +52,12 @@ class Progress(Callback):
     """A progress bar on a terminal, plain lines otherwise: step, epsilon spent of the target, time left.
 
     Args:
-      epsilon: the target.
+      epsilon: the target; None where nothing is private.
       stream: where to print.
       seconds_between_lines: least time between two plain lines.
     """
 
-    def __init__(self, epsilon: float, stream: TextIO = sys.stderr, seconds_between_lines: float = 30.0):
+    def __init__(self, epsilon: float | None, stream: TextIO = sys.stderr, seconds_between_lines: float = 30.0):
         self._epsilon, self._stream, self._pause = epsilon, stream, seconds_between_lines
         self._bar, self._last_line, self._first = None, time.monotonic(), None
 
@@ -70,7 +70,7 @@ class Progress(Callback):
     def on_step(self, report: StepReport) -> None:
         now = time.monotonic()
         self._first = self._first or (report.step, now)
-        spent = f"epsilon {report.epsilon:.4f} of {self._epsilon:g}"
+        spent = "NOT PRIVATE" if self._epsilon is None else f"epsilon {report.epsilon:.4f} of {self._epsilon:g}"
         if self._stream.isatty():
             bar = self._terminal_bar()
             bar.total, bar.n = report.planned_steps, report.step

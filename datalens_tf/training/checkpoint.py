@@ -13,7 +13,8 @@ from typing import BinaryIO, Iterable, Iterator
 import numpy as np
 
 from datalens_tf import _files
-from datalens_tf.errors import CheckpointError
+from datalens_tf.errors import CheckpointError, LedgerError
+from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
 
@@ -64,6 +65,17 @@ class ReleaseStore:
     def charges(self) -> set[int]:
         """Indices of the charges whose noisy sums are stored. All others are burnt."""
         return {self.charge(step) for step in range(1, len(self) + 1)}
+
+    def check(self, ledger: PrivacyLedger) -> None:
+        """Every stored sum must be paid for: a ledger that lost charges would understate epsilon.
+
+        Raises:
+          LedgerError: one is not.
+        """
+        unpaid = self.charges() - set(range(len(ledger.charges)))
+        if unpaid:
+            raise LedgerError(f"{ledger.path} has no charge {min(unpaid)}, but its noisy sum was released: restore the "
+                              "ledger from a copy.")
 
     def _path(self, step: int) -> pathlib.Path:
         return self._directory / f"{step:06d}.npz"

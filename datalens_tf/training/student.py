@@ -4,21 +4,21 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import DataLensConfig
+from datalens_tf.config import DataLensConfig, MethodConfig
 from datalens_tf.errors import TrainingDivergedError
 from datalens_tf.models.generator import Generator
 
 _STATISTICS_BATCH = 2048
 
 
-class Student:
-    """Generator, optimizer and the moving average that is released. It sees released directions only.
+class AveragedGenerator:
+    """A generator in training: weights, optimizer, and the moving average that is released.
 
     Args:
       config: resolved settings (image_shape and num_classes known).
     """
 
-    def __init__(self, config: DataLensConfig):
+    def __init__(self, config: MethodConfig):
         self._config = config
         tf.keras.utils.set_random_seed(int(rng.tensorflow_seed(config.seed, "student")[0]))
         self.generator = build_generator(config)
@@ -28,6 +28,58 @@ class Student:
             epsilon=1e-8)
         self._optimizer._create_all_weights(weights)  # pylint: disable=protected-access
         self._average = [tf.Variable(w) for w in weights]
+
+    def minimize(self, loss: tf.Tensor, tape: tf.GradientTape) -> None:
+        """One optimizer step, and one of the average. Works in a `tf.function`."""
+        weights = self.generator.trainable_variables
+        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        # The average warms up with the number of steps, so that the initial weights are soon forgotten.
+        count = tf.cast(self._optimizer.iterations, tf.float32)
+        decay = tf.minimum(self._config.ema_decay, count / (count + 9.0))
+        for average, weight in zip(self._average, weights):
+            average.assign(decay * average + (1.0 - decay) * weight)
+
+    def released(self) -> Generator:
+        """The generator to hand out: averaged weights, and fixed batch statistics.
+
+        In training a batch is normalised by its own statistics, so an image depends on its neighbours. The released
+        generator uses the statistics of one large public batch: one image or ten thousand come from one distribution.
+        """
+        generator = build_generator(self._config)
+        for target, value in zip(generator.trainable_variables, self._average):
+            target.assign(value)
+        stream = rng.stream(self._config.seed, "statistics")
+        latents = draw_latents(self._config, stream, _STATISTICS_BATCH)
+        generator.set_statistics(latents, stream.integers(0, self._config.num_classes, _STATISTICS_BATCH))
+        return generator
+
+    def sample_grid(self, per_class: int = 10) -> np.ndarray:
+        """Images of the released generator, uint8 [Y, per_class, H, W, C], one row per class."""
+        classes = self._config.num_classes
+        latents = draw_latents(self._config, rng.stream(self._config.seed, "grid"), classes * per_class)
+        images = self.released()([latents, np.repeat(np.arange(classes), per_class)], training=False)
+        images = np.round(255 * images.numpy()).astype(np.uint8)
+        return images.reshape(classes, per_class, *self._config.image_shape)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything needed to continue, as named arrays."""
+        return {f"{index:03d}": variable.numpy() for index, variable in enumerate(self.variables())}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Inverse of `state`."""
+        for index, variable in enumerate(self.variables()):
+            variable.assign(state[f"{index:03d}"])
+
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+        return [*self.generator.variables, *self._optimizer.variables(), *self._average]
+
+
+class Student(AveragedGenerator):
+    """A generator that learns from released directions only."""
+
+    def __init__(self, config: DataLensConfig):
+        super().__init__(config)
         self._step = tf.function(self._train_step)
         self._generate = tf.function(lambda latents, labels: self.generator([latents, labels], training=True))
 
@@ -67,61 +119,21 @@ class Student:
         return loss
 
     def _train_step(self, latents, labels, direction):
-        weights = self.generator.trainable_variables
         with tf.GradientTape() as tape:
             images = self.generator([latents, labels], training=True)
             target = tf.stop_gradient(images + self._config.step_size * direction)
             loss = tf.reduce_sum(tf.square(images - target))
-        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
-        # The average warms up with the number of steps, so that the initial weights are soon forgotten.
-        count = tf.cast(self._optimizer.iterations, tf.float32)
-        decay = tf.minimum(self._config.ema_decay, count / (count + 9.0))
-        for average, weight in zip(self._average, weights):
-            average.assign(decay * average + (1.0 - decay) * weight)
+        self.minimize(loss, tape)
         return loss
 
-    def released(self) -> Generator:
-        """The generator to hand out: averaged weights, and fixed batch statistics.
 
-        In training a batch is normalised by its own statistics, so an image depends on its neighbours. The released
-        generator uses the statistics of one large public batch: one image or ten thousand come from one distribution.
-        """
-        generator = build_generator(self._config)
-        for target, value in zip(generator.trainable_variables, self._average):
-            target.assign(value)
-        stream = rng.stream(self._config.seed, "statistics")
-        latents = draw_latents(self._config, stream, _STATISTICS_BATCH)
-        generator.set_statistics(latents, stream.integers(0, self._config.num_classes, _STATISTICS_BATCH))
-        return generator
-
-    def sample_grid(self, per_class: int = 10) -> np.ndarray:
-        """Images of the released generator, uint8 [Y, per_class, H, W, C], one row per class."""
-        classes = self._config.num_classes
-        latents = draw_latents(self._config, rng.stream(self._config.seed, "grid"), classes * per_class)
-        images = self.released()([latents, np.repeat(np.arange(classes), per_class)], training=False)
-        images = np.round(255 * images.numpy()).astype(np.uint8)
-        return images.reshape(classes, per_class, *self._config.image_shape)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Everything needed to continue, as named arrays."""
-        return {f"{index:03d}": variable.numpy() for index, variable in enumerate(self._variables())}
-
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Inverse of `state`."""
-        for index, variable in enumerate(self._variables()):
-            variable.assign(state[f"{index:03d}"])
-
-    def _variables(self) -> list[tf.Variable]:
-        return [*self.generator.variables, *self._optimizer.variables(), *self._average]
-
-
-def build_generator(config: DataLensConfig) -> Generator:
+def build_generator(config: MethodConfig) -> Generator:
     """The generator that a configuration describes, with fresh weights."""
     return Generator(config.image_shape, config.num_classes, config.latent_dim, units=config.generator_units,
                      filters=config.generator_filters, contrast=config.output_contrast)
 
 
-def draw_latents(config: DataLensConfig, stream: np.random.Generator, count: int) -> np.ndarray:
+def draw_latents(config: MethodConfig, stream: np.random.Generator, count: int) -> np.ndarray:
     """Latents float32 [count, z] from the configured distribution."""
     if config.latent_distribution == "uniform":
         return stream.uniform(-1, 1, (count, config.latent_dim)).astype(np.float32)

@@ -1,27 +1,25 @@
 """The training loop: teachers vote, the ledger is charged, the noisy sum is stored, the student learns."""
 
 import contextlib
-import json
 import os
-import pathlib
 import typing
 from typing import Callable, Sequence
 
 import numpy as np
 
-from datalens_tf import _files, rng
-from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
+from datalens_tf import rng
+from datalens_tf.config import DataLensConfig, PerformanceOptions
 from datalens_tf.data.datasets import Dataset, fingerprint
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import (
-    BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError, TrainingInterrupted)
+    BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted)
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
+from datalens_tf.training.run_folder import RunFolder, open_run
 from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBehind
 
@@ -29,35 +27,6 @@ if typing.TYPE_CHECKING:
     from datalens_tf.training.distributed import DistributedBank, Owners
 
 WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
-
-
-class RunFolder:
-    """Names of the files of a run. `private` holds what must never be shared."""
-
-    def __init__(self, path: str | os.PathLike):
-        self.path = pathlib.Path(path)
-        self.config = self.path / "config.json"
-        self.ledger = self.path / "ledger.jsonl"
-        self.logs = self.path / "logs"
-        self.generator = self.path / "generator"
-        self.samples = self.path / "samples.npz"
-        self.samples_png = self.path / "samples.png"
-        self.statement_json = self.path / "privacy.json"
-        self.statement_text = self.path / "privacy.txt"
-        self.private = self.path / "private"
-        self.checkpoints = self.private / "checkpoints"
-        self.bank = self.private / "teachers.bin"
-        self.actors = self.private / "actors"
-        self.releases = self.private / "releases"
-        self.identity = self.private / "data.json"
-        self.private_log = self.private / "training.jsonl"
-
-    def create(self) -> None:
-        """Makes the folders; raises DataLensError where the operating system refuses."""
-        with _files.clear_os_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.private.mkdir(mode=0o700, exist_ok=True)
-            self.private.chmod(0o700)
 
 
 class Trainer:
@@ -105,9 +74,9 @@ class Trainer:
         self.folder = RunFolder(run_dir)
         self.folder.create()
         with checkpoint.exclusive(self.folder.path):  # Opening a ledger may repair it: nobody else may be writing.
-            self._open_folder()
+            self.ledger = open_run(self.folder, config, _identity(dataset), self.event)
             self.releases = checkpoint.ReleaseStore(self.folder.releases)
-            self._check_releases()
+            self.releases.check(self.ledger)
         self._stop_requested = False
 
     def request_stop(self) -> None:
@@ -118,13 +87,6 @@ class Trainer:
     def num_burnt(self) -> int:
         """Charges whose noisy sum was never stored."""
         return len(set(range(len(self.ledger.charges))) - self.releases.charges())
-
-    def _check_releases(self) -> None:
-        """Every stored sum must be paid for: a ledger that lost charges would understate epsilon."""
-        unpaid = self.releases.charges() - set(range(len(self.ledger.charges)))
-        if unpaid:
-            raise LedgerError(f"{self.ledger.path} has no charge {min(unpaid)}, but its noisy sum was released: "
-                              "restore the ledger from a copy.")
 
     def run(self) -> Student:
         """Trains until the budget or num_steps is reached and returns the student.
@@ -232,26 +194,6 @@ class Trainer:
         for callback in self._callbacks:
             getattr(callback, method)(*args)
 
-    def _open_folder(self) -> None:
-        """Creates the run folder's files, or verifies that they belong to this configuration and data set."""
-        config, files = self.config, self.folder
-        identity = json.dumps(_identity(self._dataset))
-        if files.ledger.exists():
-            self.ledger = PrivacyLedger.open(files.ledger)
-            stored = _read_text(files.config)
-            if config_digest(stored) != self.ledger.config_digest or DataLensConfig.from_json(stored) != config:
-                raise CheckpointError(f"{files.path} was trained with another configuration: see its config.json, or "
-                                      "choose another folder.")
-            if _read_text(files.identity) != identity:
-                raise CheckpointError(f"{files.path} was trained on other records than the ones given.")
-            return
-        # The ledger comes last: a folder that has one has everything.
-        _files.atomic_write(files.config, config.to_json())
-        _files.atomic_write(files.identity, identity)
-        self.ledger = PrivacyLedger.create(
-            files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
-            config_digest=config_digest(config.to_json()), step_event=self.event)
-
 
 def teacher_rounds(config: DataLensConfig, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
     """Fresh fakes and instance noise for a bank's next `count` optimizer steps, from public randomness."""
@@ -286,14 +228,6 @@ def _mean(losses: np.ndarray) -> float | None:
     """Mean of the losses that were computed; None where none was."""
     computed = losses[np.isfinite(losses)]
     return float(computed.mean()) if computed.size else None
-
-
-def _read_text(path: pathlib.Path) -> str:
-    """Content of a file of the run folder."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"Cannot read {path}: {error}. Restore it from a copy.") from error
 
 
 def _identity(dataset: "Dataset | Owners") -> dict[str, typing.Any]:

@@ -154,7 +154,7 @@ class TestFailsClosed:
 
     @pytest.mark.parametrize("accountant", ["rdp", "pld"])
     def test_sampling_that_is_not_covered_by_replacing_one_record_is_refused(self, accountant):
-        with pytest.raises(InvalidArgumentError, match="replacing one record"):
+        with pytest.raises(InvalidArgumentError, match="priced for REPLACE_ONE"):
             accounting.epsilon_of([dp_accounting.PoissonSampledDpEvent(0.1, MNIST_1)], DELTA, accountant)
 
     @pytest.mark.parametrize("event", [None, 3.0, dp_accounting.PoissonSampledDpEvent(

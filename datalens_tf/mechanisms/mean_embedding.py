@@ -1,0 +1,131 @@
+"""The release of DP-MERF (Harder, Adamczewski and Park 2021): class-wise means of random Fourier features, once.
+
+TensorFlow is imported where features are computed: to price a mechanism must not take its seconds of import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from typing import Sequence
+
+import dp_accounting
+import numpy as np
+
+from datalens_tf import _validate, rng
+from datalens_tf.mechanisms.noise import NoiseSource
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
+# Features are truncated towards zero to multiples of this: sums are integers, exact in float64, and no norm grows.
+_GRID = 2.0**-24
+_CHUNK = 1000  # records whose features are in memory at once
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomFourierFeatures:
+    """phi(x) = [cos(W x), sin(W x)] / sqrt(D / 2): |phi(x)| = 1, and <phi(x), phi(x')> estimates a kernel.
+
+    The kernel is a mean of Gaussian ones, of the given bandwidths (Rahimi and Recht 2007). W is public.
+
+    Attributes:
+      num_features: D, even.
+      bandwidths: standard deviations of the Gaussian kernels, in units of the l2 distance between images.
+      dimension: numbers per image.
+      seed: of W.
+    """
+
+    num_features: int
+    bandwidths: tuple[float, ...]
+    dimension: int
+    seed: int
+
+    def __post_init__(self):
+        _validate.integer("num_features", self.num_features, at_least=2)
+        _validate.require(self.num_features % 2 == 0, "num_features", self.num_features, "to be even")
+        for bandwidth in self.bandwidths:
+            _validate.positive("bandwidths", bandwidth)
+
+    def frequencies(self) -> np.ndarray:
+        """W, float32 [D / 2, d]; its rows take the bandwidths in turn."""
+        stream = rng.stream(self.seed, "random features")
+        rows = stream.standard_normal((self.num_features // 2, self.dimension), np.float32)
+        return rows / np.resize(np.asarray(self.bandwidths, np.float32), len(rows))[:, None]
+
+    @staticmethod
+    def of(images: tf.Tensor, frequencies: tf.Tensor) -> tf.Tensor:
+        """phi of images [n, ...] in [0, 1]: float32 [n, D]. Differentiable."""
+        import tensorflow as tf
+
+        angles = tf.matmul(tf.reshape(images, [tf.shape(images)[0], -1]), frequencies, transpose_b=True)
+        scale = 1.0 / math.sqrt(frequencies.shape[0])
+        return scale * tf.concat([tf.cos(angles), tf.sin(angles)], 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeanEmbedding:
+    """Per class, the sum of its records' features and their number, with Gaussian noise: one release.
+
+    A record of class y adds (phi(x), 1) to row y of an array [Y, D + 1]. Formal guarantee: replacing one record changes
+    the array by at most 2 in l2 norm: in one row by |phi(x) - phi(x')| <= 2, the number stays; or, where the label
+    changes, by (phi(x), 1) in one row and (phi(x'), 1) in another, sqrt(2 (1 + 1)) = 2. So the numbers of records per
+    class, which the published implementations take as known, cost nothing here. Features are truncated towards zero
+    to a grid, whatever they are; those of a record that would be longer than 1 after it, or not finite, are zero.
+
+    Attributes:
+      noise_multiplier: standard deviation of the noise divided by the sensitivity.
+    """
+
+    noise_multiplier: float
+
+    L2_SENSITIVITY: typing.ClassVar[float] = 2.0
+
+    def __post_init__(self):
+        _validate.positive("noise_multiplier", self.noise_multiplier)
+
+    @staticmethod
+    def contributions(features: np.ndarray) -> np.ndarray:
+        """What records add, in units of the grid: float64 [n, D + 1] of integers, the number last."""
+        units = np.trunc(np.asarray(features, np.float64) / _GRID)
+        valid = np.isfinite(units).all(1)
+        units[~valid] = 0
+        units[np.square(units).sum(1) > _GRID**-2] = 0  # Integers below 2^53: the comparison is exact.
+        return np.concatenate([units, np.full((len(units), 1), 1 / _GRID)], 1)
+
+    def sums(self, batches: Sequence[tuple[np.ndarray, np.ndarray]], num_classes: int) -> np.ndarray:
+        """The exact, private sums, in units of the grid: float64 [Y, D + 1] of integers.
+
+        Args:
+          batches: features [n, D] and labels [n], every record once.
+          num_classes: Y.
+        """
+        total = None
+        for features, labels in batches:
+            rows = self.contributions(features)
+            total = np.zeros((num_classes, rows.shape[1])) if total is None else total
+            for label in np.unique(labels):
+                total[label] += rows[labels == label].sum(0)
+        return total
+
+    def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+        """Adds the noise: the one private step. Charge first; `index` is the charge's.
+
+        Returns:
+          float64 [Y, D + 1], in units of the grid; may be stored and published.
+        """
+        integers = bool(np.all(sums == np.rint(sums)))
+        _validate.require(integers, "sums", "...", "to be integers, in units of the grid")
+        drawn = noise.draw(sums.shape, self.noise_multiplier * self.L2_SENSITIVITY / _GRID, index)
+        _validate.require(drawn.shape == sums.shape, "noise.shape", drawn.shape, f"to be {sums.shape}")
+        return sums + drawn
+
+    @staticmethod
+    def means(noisy: np.ndarray) -> np.ndarray:
+        """Mean features per class, float32 [Y, D]: post-processing. A class whose noisy number is below 1 counts 1."""
+        return (noisy[:, :-1] / np.maximum(noisy[:, -1:], 1 / _GRID)).astype(np.float32)
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """One Gaussian mechanism; the sensitivity to replacing one record is inside the noise multiplier."""
+        return dp_accounting.GaussianDpEvent(self.noise_multiplier)

@@ -1,0 +1,102 @@
+"""A conditional DC-GAN without privacy: what the same generator learns where nothing is protected.
+
+Source: Radford, Metz and Chintala 2016, with the label as a condition, as the reference at epsilon = infinity in table
+1 of the DataLens paper. One discriminator, the teachers' own network (`EnsembleDiscriminator`), sees all records; the
+generator is trained on its non-saturating loss.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from datalens_tf import rng
+from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.mechanisms.noise import noise_source
+from datalens_tf.methods import DcganConfig
+from datalens_tf.models.discriminator import EnsembleDiscriminator
+from datalens_tf.privacy.statement import Guarantee, make_statement
+from datalens_tf.synthesizers.base import RunSynthesizer
+from datalens_tf.training.checkpoint import exclusive
+from datalens_tf.training.loop import Loop
+from datalens_tf.training.run_folder import open_unpriced_run
+from datalens_tf.training.student import AveragedGenerator, draw_latents
+
+
+class Dcgan(RunSynthesizer):
+    """See `RunSynthesizer`; the settings are a `DcganConfig`. NOT PRIVATE."""
+
+    config_class = DcganConfig
+    _loop: Loop | None = None
+
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config = self.config
+        self.folder.create()
+        with exclusive(self.folder.path):
+            open_unpriced_run(self.folder, config, {
+                "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)})
+            gan = Gan(config, dataset)
+            self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
+                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
+                              epsilon=float("inf"))
+            self._loop.run(gan.train)
+        guarantee = Guarantee(
+            event=None, adjacency="none", facts={"batch_size": config.batch_size}, assumptions=(),
+            released="The generator was trained against a discriminator of the records, without noise.",
+            seeds=f"seed {config.seed} for everything")
+        return gan.student, make_statement(config, guarantee, (), 0, noise_source(config), len(dataset)) | {
+            "num_steps": config.num_steps}
+
+    def request_stop(self) -> None:
+        if self._loop is None:  # Nothing that could be saved has begun.
+            raise KeyboardInterrupt
+        self._loop.stop_requested = True
+
+
+class Gan:
+    """Generator and discriminator.
+
+    Args:
+      config: resolved settings.
+      dataset: the records.
+    """
+
+    def __init__(self, config: DcganConfig, dataset: Dataset):
+        self._config, self._dataset = config, dataset
+        self.student = AveragedGenerator(config)
+        self._discriminator = EnsembleDiscriminator(
+            1, config.image_shape, config.num_classes, filters=config.discriminator_filters,
+            units=config.discriminator_units)
+        self._optimizer = tf.keras.optimizers.legacy.Adam(
+            config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
+        self._optimizer._create_all_weights(  # pylint: disable=protected-access
+            self._discriminator.trainable_variables)
+        self._step = tf.function(self._train_step)
+
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+        return [*self.student.variables(), *self._discriminator.variables, *self._optimizer.variables()]
+
+    def train(self, step: int) -> float:
+        """One step of both; returns the generator's loss."""
+        stream, size = rng.stream(self._config.seed, "gan", step), self._config.batch_size
+        chosen = stream.integers(0, len(self._dataset), size)
+        labels = stream.integers(0, self._config.num_classes, size)
+        return float(self._step(to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen],
+                                draw_latents(self._config, stream, size), labels))
+
+    def _train_step(self, real, real_labels, latents, labels):
+        fakes = self.student.generator([latents, labels], training=True)
+        weights = self._discriminator.trainable_variables
+        with tf.GradientTape() as tape:
+            real_logits, fake_logits = self._logits(real, real_labels), self._logits(fakes, labels)
+            loss = tf.reduce_mean(tf.nn.softplus(-real_logits)) + tf.reduce_mean(tf.nn.softplus(fake_logits))
+        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        with tf.GradientTape() as tape:
+            logits = self._logits(self.student.generator([latents, labels], training=True), labels)
+            loss = tf.reduce_mean(tf.nn.softplus(-logits))
+        self.student.minimize(loss, tape)
+        return loss
+
+    def _logits(self, images, labels):
+        """Of one discriminator, [B]; a batch is normalised by its own statistics."""
+        return self._discriminator((images[None], tf.one_hot(labels, self._config.num_classes)[None]))[0]

@@ -1,0 +1,150 @@
+"""DP-MERF: a generator fitted to one private release of mean embeddings.
+
+Source: Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embeddings with Random Features for
+Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
+
+- Neighbours differ in one replaced record, label included; the paper's bound 2/m is for that, too, and holds for labels
+  that change (`MeanEmbedding`).
+- Numbers of records per class are released with the embeddings, at no cost. The authors take them as known for balanced
+  data, and release them apart for others.
+- Noise is exact (integer features, rounded Gaussian noise), and calibrated by the exact accountant.
+- Bandwidths of the kernels are constants. The authors' code takes the median distance of records, which is private.
+- The squared distance is estimated without bias: the mean square of a batch's mean embedding counts each image's own
+  square, which would reward images for being alike.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import rng
+from datalens_tf.config import MethodConfig
+from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
+from datalens_tf.mechanisms.noise import noise_source
+from datalens_tf.methods import DpMerfConfig
+from datalens_tf.privacy import accounting
+from datalens_tf.privacy.statement import Guarantee, make_statement
+from datalens_tf.synthesizers.base import RunSynthesizer
+from datalens_tf.training.checkpoint import ReleaseStore, exclusive
+from datalens_tf.training.loop import Loop
+from datalens_tf.training.run_folder import open_run
+from datalens_tf.training.student import AveragedGenerator, draw_latents
+
+_ASSUMPTIONS = (
+    "Sensitivity: replacing one record changes the released sums by at most {l2_sensitivity:g} in l2 norm, in units of "
+    "one record's features, whatever the record and its label are. The release is made once.",
+    "Public: the settings, the number of records, the list of classes, the image shape, the random features, and that "
+    "pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
+    "Noise: {noise_source}. {noise_caveat}",
+)
+_CHUNK = 1000  # records whose features are in memory at once
+
+
+class DpMerf(RunSynthesizer):
+    """See `RunSynthesizer`; the settings are a `DpMerfConfig`."""
+
+    config_class = DpMerfConfig
+    _loop: Loop | None = None
+
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config = self.config = _calibrated(self.config)
+        mechanism, noise = MeanEmbedding(noise_multiplier=config.noise_multiplier), noise_source(config)
+        features = RandomFourierFeatures(
+            num_features=config.num_features, bandwidths=config.kernel_bandwidths,
+            dimension=int(np.prod(config.image_shape)), seed=config.seed)
+        frequencies = tf.constant(features.frequencies())
+        self.folder.create()
+        with exclusive(self.folder.path):
+            identity = {"num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)}
+            ledger = open_run(self.folder, config, identity, mechanism.dp_event())
+            releases = ReleaseStore(self.folder.releases)
+            releases.check(ledger)
+            noisy = releases.load(1)
+            if noisy is None:
+                sums = mechanism.sums(_batches(dataset, frequencies), config.num_classes)
+                charge = ledger.spend(mechanism.dp_event(), step=1)
+                noisy = mechanism.privatize(sums, noise, charge)
+                releases.store(1, charge, noisy)
+            student = EmbeddingStudent(config, mechanism.means(noisy), frequencies)
+            self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
+                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
+                              epsilon=ledger.spent())
+            self._loop.run(student.train)
+        guarantee = Guarantee(
+            event=mechanism.dp_event(), assumptions=_ASSUMPTIONS,
+            facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features},
+            released="Per class, the sum of {num_features} random features of its records and their number, once, with "
+                     "Gaussian noise of {noise_multiplier_per_step:.6g} times the sensitivity on every coordinate. The "
+                     "generator was fitted to these numbers alone.",
+            seeds=f"seed {config.seed} for random features, weights, latents and labels")
+        return student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - len(releases), noise,
+                                       len(dataset))
+
+    def request_stop(self) -> None:
+        if self._loop is None:  # Nothing that could be saved has begun.
+            raise KeyboardInterrupt
+        self._loop.stop_requested = True
+
+
+class EmbeddingStudent(AveragedGenerator):
+    """A generator whose images' mean features per class approach the given ones.
+
+    Args:
+      config: resolved settings.
+      means: released mean features per class, float32 [Y, D].
+      frequencies: of the features, float32 [D / 2, d].
+    """
+
+    def __init__(self, config: DpMerfConfig, means: np.ndarray, frequencies: tf.Tensor):
+        super().__init__(config)
+        self._means, self._frequencies = tf.constant(means), frequencies
+        self._per_class = -(-config.batch_size // config.num_classes)
+        self._step = tf.function(self._train_step)
+
+    def train(self, step: int) -> float:
+        """One step on public randomness of its own; returns the loss."""
+        classes = self._config.num_classes
+        stream = rng.stream(self._config.seed, "fit", step)
+        latents = draw_latents(self._config, stream, classes * self._per_class)
+        return float(self._step(latents, np.repeat(np.arange(classes), self._per_class)))
+
+    def _train_step(self, latents, labels):
+        with tf.GradientTape() as tape:
+            images = self.generator([latents, labels], training=True)
+            features = RandomFourierFeatures.of(images, self._frequencies)
+            loss = embedding_distance(tf.reshape(features, [len(self._means), self._per_class, -1]), self._means)
+        self.minimize(loss, tape)
+        return loss
+
+
+def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
+    """sum over classes of |means - E phi|^2 - |means|^2, estimated without bias (for more than one image per class).
+
+    Args:
+      features: of length 1 each, float32 [Y, n, D].
+      means: float32 [Y, D].
+    """
+    count = features.shape[1]
+    mean = tf.reduce_mean(features, 1)
+    square = tf.reduce_sum(tf.square(mean), 1)
+    if count > 1:  # Each image's own square, 1 of count^2 terms, is no estimate of anything.
+        square = (count * square - 1.0) / (count - 1.0)
+    return tf.reduce_sum(square - 2.0 * tf.reduce_sum(mean * means, 1))
+
+
+def _calibrated(config: DpMerfConfig) -> MethodConfig:
+    """With the noise that the budget asks for, where none is given."""
+    if config.noise_multiplier is not None:
+        return config
+    multiplier = accounting.calibrate_noise_multiplier(1, config.epsilon, config.delta, config.accountant)
+    return config.replace(noise_multiplier=multiplier)
+
+
+def _batches(dataset: Dataset, frequencies: tf.Tensor):
+    """Features and labels of all records, in chunks."""
+    of = tf.function(RandomFourierFeatures.of, reduce_retracing=True)
+    for start in range(0, len(dataset), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        yield of(to_unit(dataset.images[chunk]), frequencies).numpy(), dataset.labels[chunk]

@@ -1,0 +1,103 @@
+"""The folder of a run: its files, and that they belong together."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import dp_accounting
+
+from datalens_tf import _files
+from datalens_tf.config import MethodConfig, config_digest
+from datalens_tf.errors import CheckpointError
+from datalens_tf.privacy.ledger import PrivacyLedger
+
+
+class RunFolder:
+    """Names of the files of a run. `private` holds what must never be shared."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = pathlib.Path(path)
+        self.config = self.path / "config.json"
+        self.ledger = self.path / "ledger.jsonl"
+        self.logs = self.path / "logs"
+        self.generator = self.path / "generator"
+        self.samples = self.path / "samples.npz"
+        self.samples_png = self.path / "samples.png"
+        self.statement_json = self.path / "privacy.json"
+        self.statement_text = self.path / "privacy.txt"
+        self.private = self.path / "private"
+        self.checkpoints = self.private / "checkpoints"
+        self.bank = self.private / "teachers.bin"
+        self.actors = self.private / "actors"
+        self.releases = self.private / "releases"
+        self.identity = self.private / "data.json"
+        self.private_log = self.private / "training.jsonl"
+
+    def create(self) -> None:
+        """Makes the folders; raises DataLensError where the operating system refuses."""
+        with _files.clear_os_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.private.mkdir(mode=0o700, exist_ok=True)
+            self.private.chmod(0o700)
+
+
+def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], event: dp_accounting.DpEvent
+             ) -> PrivacyLedger:
+    """Creates the files of a run, or verifies that they belong to this configuration and data set.
+
+    Args:
+      files: the folder, of which this process holds the lock: opening a ledger may repair it.
+      config: resolved settings.
+      identity: by what the run knows its data; private.
+      event: what a step costs.
+
+    Raises:
+      CheckpointError, LedgerError: the folder is of another configuration or data set, or damaged.
+    """
+    if files.ledger.exists():
+        ledger = PrivacyLedger.open(files.ledger)
+        _check(files, config, identity)
+        if config_digest(_read_text(files.config)) != ledger.config_digest:
+            raise _other_configuration(files)
+        return ledger
+    _create(files, config, identity)
+    # The ledger comes last: a folder that has one has everything.
+    return PrivacyLedger.create(
+        files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
+        adjacency=config.ADJACENCY, config_digest=config_digest(config.to_json()), step_event=event)
+
+
+def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
+    """`open_run` for a method that is not private and has no ledger."""
+    if files.identity.exists():
+        _check(files, config, identity)
+    else:
+        _create(files, config, identity)
+
+
+def _create(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
+    """Writes what is the same in every run."""
+    _files.atomic_write(files.config, config.to_json())
+    _files.atomic_write(files.identity, json.dumps(identity))
+
+
+def _check(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
+    """Raises CheckpointError where the folder is of another run."""
+    if type(config).from_json(_read_text(files.config)) != config:
+        raise _other_configuration(files)
+    if _read_text(files.identity) != json.dumps(identity):
+        raise CheckpointError(f"{files.path} was trained on other records than the ones given.")
+
+
+def _other_configuration(files: RunFolder) -> CheckpointError:
+    return CheckpointError(f"{files.path} was trained with another configuration: see its config.json, or choose "
+                           "another folder.")
+
+
+def _read_text(path: pathlib.Path) -> str:
+    """Content of a file of the run folder."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {path}: {error}. Restore it from a copy.") from error

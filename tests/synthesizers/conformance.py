@@ -1,0 +1,151 @@
+"""What every synthesizer must do, inherited by each one's tests."""
+
+import json
+
+import numpy as np
+import pytest
+
+import datalens_tf
+from datalens_tf.config import MethodConfig
+from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.methods import config_from_json
+from datalens_tf.privacy import PrivacyLedger, accounting, render_text
+from datalens_tf.privacy.statement import parse_statement
+from datalens_tf.synthesizers.registry import synthesizer
+from datalens_tf.training import loop
+from datalens_tf.training.callbacks import Callback
+from tests.training import tiny
+
+PUBLIC_FILES = {"config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz", "samples.png",
+                "generator", "private"}
+
+
+class SynthesizerConformance:
+    """Subclasses set `CONFIG`: settings that train in seconds on 8x8 images of 3 classes, with a real budget."""
+
+    CONFIG: MethodConfig
+
+    @property
+    def private(self):
+        return self.CONFIG.ADJACENCY != "none"
+
+    @classmethod
+    def make(cls, run_dir, callbacks=(), **changes):
+        return synthesizer(cls.CONFIG.method)(cls.CONFIG.replace(**changes), run_dir=run_dir, callbacks=callbacks)
+
+    @pytest.fixture(name="run", scope="class")
+    @classmethod
+    def fixture_run(cls, tmp_path_factory):
+        data = tiny.dataset()
+        return cls.make(tmp_path_factory.mktemp("run")).fit(data.images, data.labels)
+
+    def test_run_folder_has_the_documented_files_and_no_others(self, run):
+        expected = PUBLIC_FILES if self.private else PUBLIC_FILES - {"ledger.jsonl"}
+        assert {path.name for path in run.folder.path.iterdir()} == expected
+        assert run.folder.private.stat().st_mode & 0o777 == 0o700
+        with np.load(run.folder.samples) as samples:
+            assert samples["x"].dtype == np.uint8 and samples["x"].shape == (10_000, 8, 8, 1)
+            assert set(samples["y"]) == {0, 1, 2}
+
+    def test_settings_are_resolved_and_re_runnable(self, run):
+        config = config_from_json(run.folder.config.read_text())
+        assert config == run.config and config.image_shape == (8, 8, 1) and config.num_classes == 3
+        assert type(config).from_json(config.to_json()) == config
+
+    def test_statement_is_what_the_ledger_says_and_within_the_budget(self, run):
+        statement = parse_statement(run.folder.statement_json.read_bytes())
+        assert statement == run.privacy_statement() and statement["method"] == self.CONFIG.method
+        text = run.folder.statement_text.read_text()
+        assert text == render_text(statement)
+        if not self.private:
+            assert text.startswith("NOT PRIVATE") and statement["epsilon"] is None
+            return
+        ledger = PrivacyLedger.read(run.folder.ledger)
+        assert statement["epsilon"] == ledger.spent() <= self.CONFIG.epsilon
+        assert statement["adjacency"] == ledger.adjacency == self.CONFIG.ADJACENCY
+        for name, value in statement["epsilon_by_accountant"].items():
+            assert value == accounting.epsilon_of([charge.event for charge in ledger.charges], self.CONFIG.delta, name,
+                                                  ledger.adjacency)
+        assert statement["num_charges"] == len(ledger.charges) > 0
+
+    def test_samples_are_balanced_reproducible_and_as_labelled(self, run):
+        x, y = run.sample(30, seed=4)
+        np.testing.assert_array_equal(x, run.sample(30, seed=4)[0])
+        assert np.all(np.bincount(y) == 10) and not np.array_equal(x, run.sample(30, seed=5)[0])
+        np.testing.assert_array_equal(run.sample(2, labels=[2, 0])[1], [2, 0])
+        with pytest.raises(InvalidArgumentError, match="labels"):
+            run.sample(2, labels=[0, 3])
+
+    def test_export_carries_the_statement(self, run, tmp_path):
+        path = run.export(tmp_path, version=3)
+        assert json.loads((path / "assets.extra" / "privacy.json").read_text()) == run.privacy_statement()
+        labels = np.array([0, 1, 2])
+        np.testing.assert_array_equal(datalens_tf.load_generator(path).sample(labels, seed=1),
+                                      run.sample(3, labels=labels, seed=1)[0])
+        with pytest.raises(InvalidArgumentError, match="version=3"):
+            run.export(tmp_path, version=3)
+
+    def test_a_finished_run_can_be_loaded_and_fitting_again_charges_nothing(self, run):
+        loaded = type(run).load(run.folder.path)
+        np.testing.assert_array_equal(loaded.sample(3, seed=1)[0], run.sample(3, seed=1)[0])
+        before = run.folder.ledger.read_bytes() if self.private else b""
+        data = tiny.dataset()
+        self.make(run.folder.path).fit(data.images, data.labels)
+        assert before == (run.folder.ledger.read_bytes() if self.private else b"")
+
+    def test_other_records_and_other_settings_are_refused(self, run):
+        other = tiny.dataset(seed=1)
+        with pytest.raises(CheckpointError, match="other records"):
+            self.make(run.folder.path).fit(other.images, other.labels)
+        data = tiny.dataset()
+        with pytest.raises(CheckpointError, match="another configuration"):
+            self.make(run.folder.path, seed=7).fit(data.images, data.labels)
+
+    def test_interrupted_and_resumed_equals_uninterrupted(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(loop, "_REPORT_EVERY", 1)
+        data, changes = tiny.dataset(), {"insecure_noise_seed": 3} if self.private else {}
+        whole = self.make(tmp_path / "whole", **changes).fit(data.images, data.labels)
+
+        class Stop(Callback):
+            def on_step(self, report):
+                if report.step == 2:
+                    stopped.request_stop()
+
+        stopped = self.make(tmp_path / "parts", callbacks=[Stop()], **changes)
+        with pytest.raises(TrainingInterrupted, match="after step 2 .* --resume"):
+            stopped.fit(data.images, data.labels)
+        assert not stopped.folder.statement_json.exists()
+        resumed = self.make(tmp_path / "parts", **changes).fit(data.images, data.labels)
+        np.testing.assert_array_equal(resumed.sample(9, seed=0)[0], whole.sample(9, seed=0)[0])
+        if self.private:
+            assert resumed.privacy_statement()["private"] is False  # Predictable noise.
+            assert resumed.folder.ledger.read_bytes() == whole.folder.ledger.read_bytes()
+
+    def test_a_stop_before_anything_began_is_an_interrupt(self, tmp_path):
+        with pytest.raises(KeyboardInterrupt):
+            self.make(tmp_path).request_stop()
+
+    def test_damaged_checkpoints_are_one_clear_line(self, tmp_path):
+        data = tiny.dataset()
+        run = self.make(tmp_path).fit(data.images, data.labels)
+        path = next(path for path in sorted(run.folder.checkpoints.rglob("*")) if path.is_file())
+        path.write_bytes(path.read_bytes()[:-30])
+        run.folder.statement_json.unlink()
+        with pytest.raises(CheckpointError, match="Damaged checkpoint"):
+            self.make(tmp_path).fit(data.images, data.labels)
+
+    def test_bad_arrays_are_refused_before_a_folder_is_made(self, tmp_path):
+        data = tiny.dataset()
+        with pytest.raises(DataError):
+            self.make(tmp_path / "run").fit(data.images, data.labels[:-1])
+        assert not (tmp_path / "run").exists()
+
+
+class PrivateSynthesizerConformance(SynthesizerConformance):
+    """With what only holds where there is noise."""
+
+    def test_seeds_decide_everything_but_the_noise(self, tmp_path):
+        data = tiny.dataset()
+        first, second = (self.make(tmp_path / name).fit(data.images, data.labels) for name in "ab")
+        assert first.folder.ledger.read_bytes() == second.folder.ledger.read_bytes()
+        assert not np.array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
