@@ -5,6 +5,7 @@ line's hash, so that an altered, missing or reordered line in the middle is noti
 show that whole lines were cut off the end: it guards against accidents, not against the owner of the file.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -60,6 +61,8 @@ class PrivacyLedger:
         self.charges = charges
         self._last_hash = last_hash
         self._size = 0
+        self._uniform: tuple[dp_accounting.DpEvent, int] | None = None  # what all of so many charges are
+        self._affordable: int | None = None  # of that event
         _validate.positive("epsilon", self.epsilon_budget)
         _validate.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
         _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
@@ -147,6 +150,14 @@ class PrivacyLedger:
         Raises:
           InvalidArgumentError: the event cannot be priced, say because its noise multiplier is NaN.
         """
+        if self._all_charges_are(event):
+            # All steps cost the same: how many are affordable is computed once, not an epsilon before every step.
+            if self._affordable is None:
+                with contextlib.suppress(InvalidArgumentError):  # Too cheap to limit the steps, or without a price.
+                    self._affordable = accounting.max_steps(
+                        event, self.epsilon_budget, self.delta, self.accountant, self.adjacency)
+            if self._affordable is not None:
+                return len(self.charges) < self._affordable
         spent = accounting.epsilon_of([*self._events(), event], self.delta, self.accountant, self.adjacency)
         return spent <= self.epsilon_budget
 
@@ -178,6 +189,16 @@ class PrivacyLedger:
     def spent(self, accountant: str | None = None) -> float:
         """Epsilon of all charges, at the ledger's delta, by its own accountant or another one."""
         return accounting.epsilon_of(self._events(), self.delta, accountant or self.accountant, self.adjacency)
+
+    def _all_charges_are(self, event: dp_accounting.DpEvent) -> bool:
+        """Whether every charge is this event; those that were looked at are not looked at again."""
+        if self._uniform is None or self._uniform[0] != event:
+            self._uniform, self._affordable = (event, 0), None
+        count = self._uniform[1]
+        while count < len(self.charges) and self.charges[count].event == event:
+            count += 1
+        self._uniform = (event, count)
+        return count == len(self.charges)
 
     def _events(self) -> list[dp_accounting.DpEvent]:
         """The events of all charges."""

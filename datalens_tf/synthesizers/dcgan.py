@@ -36,8 +36,7 @@ class Dcgan(RunSynthesizer):
                 "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)})
             gan = Gan(config, dataset)
             self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
-                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                              epsilon=float("inf"))
+                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks)
             self._loop.run(gan.train)
         guarantee = Guarantee(
             event=None, adjacency="none", facts={"batch_size": config.batch_size}, assumptions=(),

@@ -70,7 +70,7 @@ class DpMerf(RunSynthesizer):
             student = EmbeddingStudent(config, mechanism.means(noisy), frequencies)
             self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                              epsilon=ledger.spent())
+                              ledger=ledger)
             self._loop.run(student.train)
         guarantee = Guarantee(
             event=mechanism.dp_event(), assumptions=_ASSUMPTIONS,

@@ -1,23 +1,30 @@
-"""A loop of training steps that can be killed at any step, for methods whose steps release nothing by themselves."""
+"""A loop of training steps that can be killed at any step.
+
+Where steps cost privacy, each is charged to the ledger, durably, before it is taken. What was released after the last
+snapshot is lost with a crash; its charges are burnt: the steps are taken again, and charged again.
+"""
 
 import time
 import zlib
 from typing import Callable, Sequence
 
+import dp_accounting
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files
 from datalens_tf.errors import CheckpointError, TrainingDivergedError, TrainingInterrupted
+from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.run_folder import RunFolder
 from datalens_tf.training.student import AveragedGenerator
 
 _REPORT_EVERY = 100  # steps
+_CHARGED_MINUTES = 2.0
 
 
 class Loop:
-    """Steps 1 to `num_steps`, from the start or from the run folder's snapshot.
+    """Steps 1 to `num_steps`, or as many as are affordable, from the start or from the run folder's snapshot.
 
     Args:
       files: the run folder.
@@ -26,54 +33,77 @@ class Loop:
       num_steps: how many.
       checkpoint_minutes: between snapshots.
       callbacks: told about every hundredth step.
-      epsilon: spent, for the reports.
+      ledger: for the reports; None of a method that is not private.
+      event: what each step costs, charged to the ledger; None if steps cost nothing.
+
+    Attributes:
+      done: steps taken; charges beyond them are burnt.
+      stop_requested: set it to end the loop after the current step.
     """
 
     def __init__(self, files: RunFolder, student: AveragedGenerator, variables: Sequence[tf.Variable], *,
-                 num_steps: int, checkpoint_minutes: float, callbacks: Sequence[Callback], epsilon: float):
+                 num_steps: int, checkpoint_minutes: float, callbacks: Sequence[Callback],
+                 ledger: PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None):
         self._files, self._student, self._variables, self.num_steps = files, student, list(variables), num_steps
-        self._pause, self._callbacks, self._epsilon = 60 * checkpoint_minutes, callbacks, epsilon
+        # Where a lost step is a lost charge, snapshots are frequent.
+        self._pause = 60 * min(checkpoint_minutes, checkpoint_minutes if event is None else _CHARGED_MINUTES)
+        self._callbacks, self._ledger, self._event, self.done = callbacks, ledger, event, 0
         self._path = files.checkpoints / "loop.npz"
         self.stop_requested = False
 
-    def run(self, step: Callable[[int], float]) -> None:
-        """Calls `step(number)`, which returns the student's loss.
+    def run(self, step: Callable[..., float]) -> None:
+        """Calls `step(number)`, or `step(number, charge)` where steps are charged; it returns the student's loss.
 
         Raises:
+          BudgetExhaustedError: the budget does not pay for one step.
           TrainingInterrupted: `stop_requested` was set; the state is saved.
           TrainingDivergedError: a loss is not finite.
           CheckpointError: the snapshot is damaged.
         """
-        done, saved = self._restore(), time.monotonic()
+        self.done, saved = self._restore(), time.monotonic()
         losses = []
-        for number in range(done + 1, self.num_steps + 1):
-            losses.append(step(number))
+        while self._goes_on():
+            number = self.done + 1
+            charge = () if self._event is None else (self._ledger.spend(self._event, step=number),)
+            losses.append(step(number, *charge))
             if not np.isfinite(losses[-1]):
                 raise TrainingDivergedError(f"Expected loss={losses[-1]} of the student to be finite; lower "
                                             "student_learning_rate.")
-            if number % _REPORT_EVERY == 0 or number == self.num_steps:
-                report = StepReport(step=number, planned_steps=self.num_steps, epsilon=self._epsilon,
-                                    student_loss=float(np.mean(losses)), student=self._student, teacher_loss=None,
-                                    vote_agreement=None)
-                for callback in self._callbacks:
-                    callback.on_step(report)
+            self.done = number
+            last = not self._goes_on()
+            if number % _REPORT_EVERY == 0 or last:
+                self._report(float(np.mean(losses)))
                 losses = []
-            if self.stop_requested and number < self.num_steps:
-                self._save(number)
+            if self.stop_requested and not last:
+                self._save()
                 raise TrainingInterrupted(f"Interrupted after step {number} of {self.num_steps}; state saved in "
                                           f"{self._files.path}. Continue with --resume.")
-            if time.monotonic() - saved >= self._pause or number == self.num_steps:
-                self._save(number)
+            if last or time.monotonic() - saved >= self._pause:
+                self._save()
                 saved = time.monotonic()
         for callback in self._callbacks:
             callback.on_end()
 
-    def _save(self, step: int) -> None:
+    def _goes_on(self) -> bool:
+        """Whether there is another step to take. The first one is tried, for the ledger to say what it lacks."""
+        if self.done >= self.num_steps:
+            return False
+        return self._event is None or self.done == 0 or self._ledger.can_spend(self._event)
+
+    def _report(self, loss: float) -> None:
+        """Tells the callbacks."""
+        spent = float("inf") if self._ledger is None else self._ledger.spent()
+        report = StepReport(step=self.done, planned_steps=self.num_steps, epsilon=spent, student_loss=loss,
+                            student=self._student, teacher_loss=None, vote_agreement=None)
+        for callback in self._callbacks:
+            callback.on_step(report)
+
+    def _save(self) -> None:
         """Whole or not at all."""
         with _files.clear_os_errors(self._path):
             self._path.parent.mkdir(exist_ok=True)
         arrays = {f"{index:04d}": variable.numpy() for index, variable in enumerate(self._variables)}
-        _files.atomic_write(self._path, _files.npz_bytes(arrays | {"step": np.int64(step)}))
+        _files.atomic_write(self._path, _files.npz_bytes(arrays | {"step": np.int64(self.done)}))
 
     def _restore(self) -> int:
         """Sets the variables to the snapshot's; returns its step, 0 without one."""

@@ -1,0 +1,103 @@
+"""A noisy sum of clipped vectors, one per record: what DP-SGD releases (Abadi et al. 2016, algorithm 1).
+
+TensorFlow is imported where vectors are clipped: to price a mechanism must not take its seconds of import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import dp_accounting
+import numpy as np
+
+from datalens_tf import _validate
+from datalens_tf.mechanisms.noise import NoiseSource
+
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
+
+_STEPS = 2**20  # of the grid, per clip_norm
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianSum:
+    """Vectors clipped to an l2 norm, summed over records, with Gaussian noise.
+
+    Formal guarantee: a clipped vector is truncated towards zero to a grid of 2^-20 clip norms, so sums are exact
+    integers, and no vector is longer than `clip_norm`, whatever it was: vectors that are not finite, and those that
+    float32 left too long, become zero. Adding or removing a record therefore changes the sum by at most `clip_norm`,
+    replacing one by at most twice that. Noise is rounded to the grid as well, and exact (`RoundedGaussianNoise`).
+
+    Attributes:
+      clip_norm: largest l2 norm C of one record's vector.
+      noise_multiplier: standard deviation of the noise divided by the sensitivity; 0 for none, and then `dp_event` is a
+        non-private event.
+      adjacency: `replace-one` or `add-or-remove-one`.
+      sampling_probability: with which each record is in the sum, independently (Poisson sampling); 1 for all. Smaller
+        ones need `add-or-remove-one`.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    adjacency: str
+    sampling_probability: float = 1.0
+
+    def __post_init__(self):
+        _validate.positive("clip_norm", self.clip_norm)
+        _validate.real("noise_multiplier", self.noise_multiplier)
+        _validate.require(self.noise_multiplier >= 0, "noise_multiplier", self.noise_multiplier, ">= 0")
+        _validate.one_of("adjacency", self.adjacency, ("replace-one", "add-or-remove-one"))
+        _validate.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
+        _validate.require(self.sampling_probability == 1 or self.adjacency == "add-or-remove-one", "adjacency",
+                          self.adjacency, "to be add-or-remove-one where records are sampled")
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Largest l2 change of the sum between neighbouring data sets."""
+        return self.clip_norm * (2.0 if self.adjacency == "replace-one" else 1.0)
+
+    def clip(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Vectors float32 [n, d] as integers in units of the grid, each at most 2^20 long: float32 [n, d].
+
+        Works in a `tf.function`. Sum them with `tf.reduce_sum` in float64.
+        """
+        import tensorflow as tf
+
+        finite = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
+        vectors = tf.where(finite, vectors, 0.0)
+        # Divided by the largest magnitude first: squares of huge numbers are infinite.
+        largest = tf.maximum(tf.reduce_max(tf.abs(vectors), axis=1, keepdims=True), 1e-30)
+        norms = largest * tf.norm(vectors / largest, axis=1, keepdims=True)
+        scale = tf.minimum(1.0 / self.clip_norm, (1.0 - 1e-4) / norms)
+        units = tf.cast(tf.cast(vectors * scale * _STEPS, tf.int32), tf.float32)  # Casts truncate towards zero.
+        # Integers below 2^20, squared and summed in float64: the comparison is exact.
+        squares = tf.reduce_sum(tf.square(tf.cast(units, tf.float64)), axis=1, keepdims=True)
+        return tf.where(squares <= float(_STEPS) ** 2, units, 0.0)
+
+    def privatize(self, total: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+        """Adds the noise to a sum of clipped vectors, in units of the grid: the one private step.
+
+        Args:
+          total: float64 [d] of integers.
+          noise: where the noise comes from.
+          index: index of the ledger charge that pays for this release; charge first, then call.
+
+        Returns:
+          float64 [d], the noisy sum of vectors in their own units; may be published.
+        """
+        total = np.asarray(total, np.float64)
+        _validate.require(bool(np.all(total == np.rint(total))), "total", "...", "to be integers, in units of the grid")
+        stddev = self.noise_multiplier * self.l2_sensitivity / self.clip_norm * _STEPS
+        drawn = noise.draw(total.shape, stddev, index)
+        _validate.require(drawn.shape == total.shape, "noise.shape", drawn.shape, f"to be {total.shape}")
+        return (total + drawn) * (self.clip_norm / _STEPS)
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """The cost of one release, for any dp_accounting accountant that knows its adjacency."""
+        if self.noise_multiplier == 0:
+            return dp_accounting.NonPrivateDpEvent()
+        event = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        if self.sampling_probability == 1:
+            return event
+        return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
