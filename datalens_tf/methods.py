@@ -91,8 +91,95 @@ class DcganConfig(MethodConfig):
             _validate.between(name, getattr(self, name), 0, 1, open_high=True)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpGanConfig(MethodConfig):
+    """Settings of DP-GAN. Neighbours are data sets with one record more or less, as is usual for DP-SGD.
+
+    Attributes:
+      batch_size: records in a batch, on average.
+      sampling_probability: with which a record is in a batch; None for batch_size divided by the number of records,
+        which is then public.
+      clip_norm: l2 norm that a record's gradient is clipped to.
+      noise_multiplier: standard deviation of the noise divided by clip_norm; None calibrates it to the budget.
+      num_steps: of the discriminator; each is charged.
+      critic_steps: discriminator steps per turn of the generator.
+      generator_steps: generator steps per turn; post-processing, free in privacy.
+      generator_batch_size: synthetic images per step.
+      loss: `non_saturating` or `wasserstein`.
+      fake_clipping: `none`, or `per_example` for gradients on synthetic images clipped as those on real ones are.
+      optimizer: of the discriminator: `adam`, `rmsprop` or `sgd`.
+      weight_clip: bound on the discriminator's weights, for the Wasserstein loss; None for none.
+      learning_rate, beta_1, beta_2: of the discriminator.
+      discriminator_filters: of its first convolution; the second has twice as many.
+    """
+
+    method: str = "dp_gan"
+    batch_size: int = 512
+    sampling_probability: float | None = None
+    clip_norm: float = 1.0
+    noise_multiplier: float | None = None
+    num_steps: int = 2000
+    critic_steps: int = 4
+    generator_steps: int = 1
+    generator_batch_size: int = 128
+    loss: str = "non_saturating"
+    fake_clipping: str = "none"
+    optimizer: str = "adam"
+    weight_clip: float | None = None
+    learning_rate: float = 5e-4
+    beta_1: float = 0.5
+    beta_2: float = 0.9
+    discriminator_filters: int = 32
+    latent_dim: int = 64
+    latent_distribution: str = "normal"
+    generator_filters: int = 64
+    generator_units: int = 512
+    student_learning_rate: float = 5e-4
+    student_beta_2: float = 0.9
+    ema_decay: float = 0.99
+    accountant: str = "pld"
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("dp_gan",)
+    ADJACENCY: typing.ClassVar[str] = "add-or-remove-one"
+
+    def __post_init__(self):
+        super().__post_init__()
+        v = _validate
+        for name in ("batch_size", "num_steps", "critic_steps", "generator_steps", "generator_batch_size",
+                     "discriminator_filters"):
+            v.integer(name, getattr(self, name), at_least=1)
+        for name in ("clip_norm", "learning_rate"):
+            v.positive(name, getattr(self, name))
+        for name in ("noise_multiplier", "weight_clip"):
+            if getattr(self, name) is not None:
+                v.positive(name, getattr(self, name))
+        if self.sampling_probability is not None:
+            v.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
+        v.one_of("loss", self.loss, ("non_saturating", "wasserstein"))
+        v.one_of("fake_clipping", self.fake_clipping, ("none", "per_example"))
+        v.one_of("optimizer", self.optimizer, ("adam", "rmsprop", "sgd"))
+        for name in ("beta_1", "beta_2"):
+            v.between(name, getattr(self, name), 0, 1, open_high=True)
+        # Sampled releases are no Gaussian ones.
+        v.one_of("accountant", self.accountant, ("rdp", "pld"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpCganConfig(DpGanConfig):
+    """Settings of DP-CGAN: those of DP-GAN, with other defaults."""
+
+    method: str = "dp_cgan"
+    critic_steps: int = 1
+    fake_clipping: str = "per_example"
+    optimizer: str = "sgd"
+    learning_rate: float = 0.1
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("dp_cgan",)
+
+
 CONFIGS: dict[str, type[MethodConfig]] = {
-    name: kind for kind in (DataLensConfig, DcganConfig, DpMerfConfig) for name in kind.METHODS}
+    name: kind for kind in (DataLensConfig, DcganConfig, DpCganConfig, DpGanConfig, DpMerfConfig)
+    for name in kind.METHODS}
 
 
 def config_class(method: str) -> type[MethodConfig]:

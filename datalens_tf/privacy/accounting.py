@@ -19,7 +19,7 @@ numbers > 0; a release without noise costs infinity.
 import bisect
 import functools
 import math
-from typing import Sequence
+from typing import Callable, Sequence
 
 import attr
 import dp_accounting
@@ -86,12 +86,27 @@ def calibrate_noise_multiplier(num_steps: int, epsilon: float, delta: float, acc
     Raises:
       InvalidArgumentError: also where no noise reaches so small an epsilon: the RDP accountants have a floor.
     """
+    return calibrate(dp_accounting.GaussianDpEvent, num_steps, epsilon, delta, accountant, precision=1e-9)
+
+
+def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: int, epsilon: float, delta: float,
+              accountant: str, adjacency: str = "replace-one", precision: float = 1e-4) -> float:
+    """Smallest noise multiplier (to a relative precision, from above) with which `num_steps` releases cost epsilon.
+
+    Args:
+      make_event: noise multiplier -> what a release costs, the less the larger it is.
+      num_steps, epsilon, delta, accountant, adjacency: as for `epsilon`.
+      precision: > 0.
+
+    Raises:
+      InvalidArgumentError: also where no noise reaches so small an epsilon.
+    """
     _validate.integer("num_steps", num_steps, at_least=1)
     _validate.positive("epsilon", epsilon)
 
     def affordable(multiplier):
-        event = dp_accounting.GaussianDpEvent(multiplier)
-        return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant) <= epsilon
+        event = dp_accounting.SelfComposedDpEvent(make_event(multiplier), num_steps)
+        return epsilon_of([event], delta, accountant, adjacency) <= epsilon
 
     low = high = math.sqrt(num_steps)
     while not affordable(high):
@@ -99,7 +114,7 @@ def calibrate_noise_multiplier(num_steps: int, epsilon: float, delta: float, acc
         _validate.require(high < 1e30, "epsilon", epsilon, f"to be reachable at delta={delta} with {accountant}")
     while affordable(low):
         low /= 2
-    while high > low * (1 + 1e-9):
+    while high > low * (1 + precision):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if affordable(middle) else (middle, high)
     return high

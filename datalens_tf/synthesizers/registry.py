@@ -9,6 +9,8 @@ from datalens_tf.synthesizers.base import RunSynthesizer
 _CLASSES = {
     "datalens": "datalens_tf.synthesizers.datalens.DataLens",
     "dcgan": "datalens_tf.synthesizers.dcgan.Dcgan",
+    "dp_cgan": "datalens_tf.synthesizers.dp_gan.DpCgan",
+    "dp_gan": "datalens_tf.synthesizers.dp_gan.DpGan",
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
 }
 

@@ -1,0 +1,212 @@
+"""DP-GAN: the discriminator learns by DP-SGD, the generator from the discriminator.
+
+Sources: Xie et al. 2018 ("Differentially Private Generative Adversarial Network": Wasserstein loss, weight clipping,
+RMSProp; `--loss wasserstein --weight_clip 0.01 --optimizer rmsprop`); Bie, Kamath and Zhang 2023 ("Private GANs,
+Revisited": large batches and many discriminator steps per generator step); Abadi et al. 2016 for DP-SGD. And DP-CGAN
+(`dp_cgan`): algorithm 7 of the PrivacyVerse report, after Torkzadehmahani et al. 2019, where gradients on synthetic
+examples are clipped one by one, too, and the discriminator learns by SGD. What deviates:
+
+- The report's algorithm clips by max(1, |g| C) where max(1, |g| / C) is meant, and the paper's DP-GAN clips weights only
+  and has no bound on gradients: here every example's gradient is clipped to the norm C.
+- Noise is on the real path alone. Gradients on synthetic examples depend on weights that were released before, so they
+  cost nothing, whether they are clipped or not.
+- A record is in a batch with probability q, independently of others (Poisson sampling), which is what is accounted for.
+  The gradient is divided by the expected size of a batch, which is public, never by the true one, which is not.
+- The discriminator has no batch normalisation, which would mix examples.
+- Noise is exact, from the operating system: tensorflow_privacy's optimizers draw theirs from seeded generators, so its
+  accounting is used, not its optimizers. Which records are sampled is as secret as the noise.
+"""
+
+import math
+import secrets
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import rng
+from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.mechanisms.gaussian_sum import GaussianSum
+from datalens_tf.mechanisms.noise import NoiseSource, noise_source
+from datalens_tf.methods import DpCganConfig, DpGanConfig
+from datalens_tf.models.critic import Critic
+from datalens_tf.privacy import accounting
+from datalens_tf.privacy.statement import Guarantee, make_statement
+from datalens_tf.synthesizers.base import RunSynthesizer
+from datalens_tf.training.checkpoint import exclusive
+from datalens_tf.training.loop import Loop
+from datalens_tf.training.run_folder import open_run
+from datalens_tf.training.student import AveragedGenerator, draw_latents
+
+_ASSUMPTIONS = (
+    "Sensitivity: one record's gradient is clipped to the l2 norm {clip_norm:g} before it is summed, whatever the record "
+    "is; adding or removing the record changes the sum by no more.",
+    "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all others "
+    "and of other steps, by a draw that nobody sees (Poisson sampling).",
+    "Steps are composed adaptively: later steps may depend on everything released before.",
+    "Public: the settings, the number of records that the sampling probability was computed from, the list of classes, "
+    "the image shape, and that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not "
+    "from the data.",
+    "Noise: {noise_source}. {noise_caveat}",
+)
+_CHUNK = 64  # examples whose gradients are in memory at once
+
+
+class DpGan(RunSynthesizer):
+    """See `RunSynthesizer`; the settings are a `DpGanConfig`."""
+
+    config_class = DpGanConfig
+    _loop: Loop | None = None
+
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config = self.config = _resolved(self.config, len(dataset))
+        gan = PrivateGan(config, dataset, noise_source(config))
+        event = gan.mechanism.dp_event()
+        self.folder.create()
+        with exclusive(self.folder.path):
+            ledger = open_run(self.folder, config, {
+                "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)}, event)
+            self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
+                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
+                              ledger=ledger, event=event)
+            self._loop.run(gan.train)
+        guarantee = Guarantee(
+            event=event, adjacency=config.ADJACENCY, assumptions=_ASSUMPTIONS,
+            facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
+                   "clip_norm": config.clip_norm, "l2_sensitivity": gan.mechanism.l2_sensitivity},
+            released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
+                     "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of "
+                     "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator learned "
+                     "from the discriminator alone. {num_burnt_charges} of the steps were lost in interruptions.",
+            seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
+        return gan.student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - self._loop.done,
+                                           gan.noise, len(dataset))
+
+    def request_stop(self) -> None:
+        if self._loop is None:  # Nothing that could be saved has begun.
+            raise KeyboardInterrupt
+        self._loop.stop_requested = True
+
+
+class DpCgan(DpGan):
+    """See `RunSynthesizer`; the settings are a `DpCganConfig`."""
+
+    config_class = DpCganConfig
+
+
+class PrivateGan:
+    """Generator and discriminator.
+
+    Args:
+      config: resolved settings.
+      dataset: the records.
+      noise: of the releases.
+    """
+
+    def __init__(self, config: DpGanConfig, dataset: Dataset, noise: NoiseSource):
+        self._config, self._dataset, self.noise = config, dataset, noise
+        self.mechanism = GaussianSum(clip_norm=config.clip_norm, noise_multiplier=config.noise_multiplier,
+                                     adjacency=config.ADJACENCY, sampling_probability=config.sampling_probability)
+        self.student = AveragedGenerator(config)
+        self.critic = Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
+                             seed=config.seed)
+        self._optimizer = _optimizer(config)
+        self._optimizer._create_all_weights(self.critic.weights)  # pylint: disable=protected-access
+        self._clipped_sum, self._update, self._teach = map(
+            tf.function, (self._sum_of_chunk, self._train_critic, self._train_generator))
+        self._loss = tf.Variable(0.0)  # of the generator, for steps that do not train it
+
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+        return [*self.student.variables(), *self.critic.weights, *self._optimizer.variables(), self._loss]
+
+    def train(self, step: int, charge: int) -> float:
+        """One charged step of the discriminator, and of the generator where it is its turn; returns its last loss."""
+        config, stream = self._config, rng.stream(self._config.seed, "gan", step)
+        total = self.clipped_sum(self._sampled(step))
+        noisy = self.mechanism.privatize(total, self.noise, charge) / config.batch_size
+        count = config.generator_batch_size
+        latents = draw_latents(config, stream, count)
+        labels = stream.integers(0, config.num_classes, count)
+        self._update(tf.constant(noisy, tf.float32), latents, labels)
+        if step % config.critic_steps == 0:
+            for _ in range(config.generator_steps):
+                latents = draw_latents(config, stream, count)
+                self._loss.assign(self._teach(latents, stream.integers(0, config.num_classes, count)))
+        return float(self._loss)
+
+    def clipped_sum(self, chosen: np.ndarray) -> np.ndarray:
+        """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d]."""
+        total = np.zeros(self.critic.num_parameters)
+        for start in range(0, len(chosen), _CHUNK):
+            indices = chosen[start:start + _CHUNK]
+            filled = np.resize(indices, _CHUNK)  # One shape, one graph; those beyond the end count 0.
+            total += self._clipped_sum(to_unit(self._dataset.images[filled]), self._dataset.labels[filled],
+                                       np.arange(_CHUNK) < len(indices)).numpy()
+        return total
+
+    def _sampled(self, step: int) -> np.ndarray:
+        """Indices of this step's records: each with probability q, independently, unknown to anybody."""
+        insecure = self._config.insecure_noise_seed
+        stream = np.random.default_rng(secrets.randbits(256)) if insecure is None else rng.stream(
+            insecure, "sampling", step)
+        return np.flatnonzero(stream.random(len(self._dataset)) < self._config.sampling_probability)
+
+    def _sum_of_chunk(self, images, labels, counted):
+        gradients = self.critic.per_example_gradients(images, labels, self._real_loss)
+        units = tf.cast(self.mechanism.clip(gradients), tf.float64)
+        return tf.linalg.matvec(units, tf.cast(counted, tf.float64), transpose_a=True)
+
+    def _train_critic(self, real_gradient, latents, labels):
+        fakes = self.student.generator([latents, labels], training=True)
+        if self._config.fake_clipping == "per_example":
+            vectors = self.critic.per_example_gradients(fakes, labels, self._fake_loss)
+            norms = tf.norm(vectors, axis=1, keepdims=True)
+            clipped = vectors / tf.maximum(1.0, norms / self._config.clip_norm)
+            gradients = self.critic.unflatten(real_gradient + tf.reduce_mean(clipped, 0))
+        else:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(self._fake_loss(self.critic(fakes, labels)))
+            gradients = [real + tf.convert_to_tensor(fake) for real, fake in zip(
+                self.critic.unflatten(real_gradient), tape.gradient(loss, self.critic.weights))]
+        self._optimizer.apply_gradients(zip(gradients, self.critic.weights))
+        if self._config.weight_clip is not None:
+            for weight in self.critic.weights:
+                weight.assign(tf.clip_by_value(weight, -self._config.weight_clip, self._config.weight_clip))
+
+    def _train_generator(self, latents, labels):
+        with tf.GradientTape() as tape:
+            logits = self.critic(self.student.generator([latents, labels], training=True), labels)
+            loss = tf.reduce_mean(self._real_loss(logits))
+        self.student.minimize(loss, tape)
+        return loss
+
+    def _real_loss(self, logits):
+        return -logits if self._config.loss == "wasserstein" else tf.nn.softplus(-logits)
+
+    def _fake_loss(self, logits):
+        return logits if self._config.loss == "wasserstein" else tf.nn.softplus(logits)
+
+
+def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
+    """The discriminator's."""
+    legacy = tf.keras.optimizers.legacy
+    if config.optimizer == "rmsprop":
+        return legacy.RMSprop(config.learning_rate)
+    if config.optimizer == "sgd":
+        return legacy.SGD(config.learning_rate)
+    return legacy.Adam(config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
+
+
+def _resolved(config: DpGanConfig, num_records: int) -> DpGanConfig:
+    """With the sampling probability of this many records, and the noise that the budget asks for, where none is given."""
+    if config.sampling_probability is None:
+        config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
+    if config.noise_multiplier is None:
+        mechanism = GaussianSum(clip_norm=config.clip_norm, noise_multiplier=1.0, adjacency=config.ADJACENCY,
+                                sampling_probability=config.sampling_probability)
+        multiplier = accounting.calibrate(
+            lambda z: mechanism.with_noise(z).dp_event(), config.num_steps, config.epsilon, config.delta,
+            config.accountant, config.ADJACENCY)
+        config = config.replace(noise_multiplier=math.ceil(multiplier * 1e4) / 1e4)
+    return config
