@@ -23,13 +23,15 @@ class DpMerfConfig(MethodConfig):
     """
 
     method: str = "dp_merf"
-    num_features: int = 10_000
+    num_features: int = 4000
     bandwidths: str = "5,10"
     noise_multiplier: float | None = None
     batch_size: int = 500
     fit_steps: int = 3000
     latent_dim: int = 10
     latent_distribution: str = "normal"
+    generator_filters: int = 32
+    generator_units: int = 256
     student_learning_rate: float = 1e-3
     student_beta_1: float = 0.9
     ema_decay: float = 0.99

@@ -36,7 +36,7 @@ evaluate_flags=()
 run() {
   local folder="$runs/$1"
   shift
-  if [[ -f "$folder/ledger.jsonl" ]]; then
+  if [[ -f "$folder/ledger.jsonl" || -f "$folder/private/data.json" ]]; then
     datalens train --resume --output_dir "$folder" "$@"
   else
     datalens train --output_dir "$folder" "$@"
@@ -45,4 +45,10 @@ run() {
     datalens export --run_dir "$folder" --output_dir "$folder/serving"
   fi
   datalens evaluate --samples "$folder" "${evaluate_flags[@]}"
+}
+
+# baseline METHOD DATASET EPSILON FLAGS...: `run` of a method in runs/METHOD_DATASET_epsEPSILON.
+baseline() {
+  local method="$1" dataset="${2:-mnist}" epsilon="${3:-1}"
+  run "${method}_${dataset}_eps$epsilon" --method "$method" --dataset "$dataset" --epsilon "$epsilon" "${@:4}"
 }

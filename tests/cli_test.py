@@ -18,6 +18,7 @@ from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.data import datasets
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.evaluation import utility
+from datalens_tf.methods import config_class
 from datalens_tf.privacy import PrivacyLedger
 from datalens_tf.training import callbacks
 
@@ -326,6 +327,57 @@ def test_accounting_and_help_do_not_load_tensorflow():
             "except SystemExit: pass\n"
             "assert 'tensorflow' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+# Other methods.
+
+SMALL_METHODS = {
+    "dp_merf": ["--epsilon=5", "--num_features=20", "--fit_steps=3"],
+    "dp_gan": ["--epsilon=5", "--batch_size=8", "--num_steps=3", "--discriminator_filters=4", "--accountant=rdp"],
+    "dcgan": ["--num_steps=3", "--batch_size=8", "--discriminator_filters=4", "--discriminator_units=8"],
+}
+
+
+@pytest.mark.parametrize("method", SMALL_METHODS)
+def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datalens, small_protocol):
+    folder = tmp_path / "run"
+    flags = [f"--method={method}", "--dataset=digits", "--generator_filters=4", "--generator_units=8",
+             *SMALL_METHODS[method]]
+    status, out, err = datalens("train", *flags, "--output_dir", folder)
+    assert status == 0 and ("NOT PRIVATE" if method == "dcgan" else "epsilon ") in out, err
+    status, out, err = datalens("train", *flags, "--output_dir", folder)
+    assert status == 2 and "continue it with --resume" in err
+    assert datalens("train", "--resume", "--output_dir", folder)[0] == 0
+    assert datalens("train", "--resume", "--output_dir", folder, *flags)[0] == 0
+    status, _, err = datalens("train", "--resume", "--output_dir", folder, "--seed=5")
+    assert status == 2 and "seed=0, not 5" in err
+    assert datalens("sample", "--model", folder, "--num_samples=4", "--output", tmp_path / "x.npz")[0] == 0
+    status, _, err = datalens("evaluate", "--samples", folder, "--quick", "--metrics=utility", "--epochs=1",
+                              "--output_dir", folder)
+    assert status == 0, err
+    page = (folder / "report.html").read_text()
+    assert f"--method {method} --preset digits" in page
+    status, out, err = datalens("compare", folder, "--output_dir", tmp_path / "table")
+    assert status == 0 and f"| digits | {method} | " in out, err
+    assert ("| inf |" in out) == (method == "dcgan")
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--method=dp_merf", "--num_teachers=5"], "no --num_teachers: it is no setting of the method dp_merf"),
+    (["--method=dcgan", "--epsilon=1"], "epsilon=1.0 to be none: dcgan is not private"),
+    (["--method=gan"], "method='gan' to be one of"),
+    (["--method=dp_gan", "--distribute=ray"], "no --distribute: the method dp_gan runs in one process"),
+    (["--method=dp_gan", "--accountant=gdp"], "accountant='gdp' to be one of rdp, pld"),
+])
+def test_settings_of_other_methods_are_refused(flags, message, tmp_path, datalens):
+    status, _, err = datalens("train", "--dataset=digits", *flags, "--output_dir", tmp_path / "run")
+    assert status == 2 and message in err and len(err.strip().splitlines()) == 1
+
+
+def test_audit_is_for_votes(tmp_path, datalens):
+    (tmp_path / "config.json").write_text(config_class("dp_merf")().to_json())
+    status, _, err = datalens("audit", "--run_dir", tmp_path)
+    assert status == 2 and "of the method datalens to audit, got one of dp_merf" in err
 
 
 # Accounting.

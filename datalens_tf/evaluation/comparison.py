@@ -10,6 +10,7 @@ import json
 import math
 import pathlib
 import statistics
+import sys
 from typing import Any, Mapping, Sequence
 
 from datalens_tf import _files, _validate
@@ -26,7 +27,7 @@ class Result:
 
     Attributes:
       method, dataset: what was trained on what.
-      epsilon, delta, accountant, adjacency: the guarantee.
+      epsilon, delta, accountant, adjacency: the guarantee; the largest float for what is not private.
       protocol: how the accuracy was measured; with a remark where it was not followed.
       accuracy, accuracy_std, num_classifiers: over the classifiers of this run.
       others: further numbers, by column.
@@ -66,6 +67,8 @@ def read_result(folder: pathlib.Path) -> Result:
       DataError: a file or an entry that a fair comparison needs is missing, or cannot be understood.
     """
     statement, metrics = _read(folder, "privacy.json"), _read(folder, "metrics.json")
+    if statement.get("private") is False:  # What says so of itself may stand beside others, as epsilon = infinity.
+        statement = statement | {"epsilon": sys.float_info.max}
     for name, (kind, high) in _STATED.items():
         try:
             if kind is float:
@@ -154,7 +157,9 @@ def accuracy_charts(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Data set -> epsilon against accuracy, beside published numbers."""
     made = {}
     for dataset in dict.fromkeys(row["data"] for row in rows):
-        mine = [row for row in rows if row["data"] == dataset]
+        mine = [row for row in rows if row["data"] == dataset and row["epsilon"] != "inf"]
+        if not mine:
+            continue
         made[dataset] = charts.accuracy_chart(
             [{"label": f"{row['method']} ({row['protocol']})", "epsilon": float(row["epsilon"]),
               "accuracy": float(row["accuracy"]), "std": float(row["std"]) if row["std"] else None} for row in mine],
