@@ -5,7 +5,7 @@ import typing
 from typing import Mapping
 
 from datalens_tf import _files, _validate
-from datalens_tf.config import DataLensConfig, MethodConfig
+from datalens_tf.config import PRECISIONS, DataLensConfig, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
 
 
@@ -91,8 +91,96 @@ class DcganConfig(MethodConfig):
             _validate.between(name, getattr(self, name), 0, 1, open_high=True)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PateConfig(MethodConfig):
+    """Settings of the methods whose teachers vote, beside DataLens (private aggregation of teacher ensembles).
+
+    Attributes:
+      num_teachers: teacher discriminators [N], one per disjoint partition.
+      batch_size: synthetic images that the teachers vote on per step [m].
+      num_steps: steps, each with one release; fewer where the budget does not pay for them.
+      noise_stddev: standard deviation of the noise on the number of votes for an answer; None calibrates it to the
+        budget and num_steps.
+      teacher_batch_size: records in a teacher's batch; smaller partitions are used whole.
+      warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
+      teacher_steps: optimizer steps of every teacher per generator step.
+      instance_noise: standard deviation of the noise added to real and fake images when teachers train, in pixel
+        units; 0 for none. It keeps teachers from memorising their few records. Public randomness, shared by all
+        teachers; no part of the privacy noise.
+      discriminator_filters, discriminator_units: widths of a teacher's convolutions and of its dense layer.
+      precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
+      learning_rate, beta_1, beta_2: the teachers' Adam. beta_2 <= 0.99, so that bfloat16 second moments still decay.
+      partition_seed: public seed of the assignment of records to partitions.
+    """
+
+    num_teachers: int = 1000
+    batch_size: int = 32
+    num_steps: int = 500
+    noise_stddev: float | None = None
+    teacher_batch_size: int = 32
+    warmup_teacher_steps: int = 30
+    teacher_steps: int = 1
+    instance_noise: float = 0.3
+    discriminator_filters: int = 8
+    discriminator_units: int = 32
+    precision: str = "float32"
+    learning_rate: float = 1e-3
+    beta_1: float = 0.5
+    beta_2: float = 0.99
+    partition_seed: int = 0
+    ema_decay: float = 0.99
+
+    num_owners: typing.ClassVar[None] = None  # All records are with one party.
+
+    def __post_init__(self):
+        super().__post_init__()
+        v = _validate
+        for name in ("num_teachers", "batch_size", "num_steps", "teacher_batch_size", "teacher_steps",
+                     "discriminator_filters", "discriminator_units"):
+            v.integer(name, getattr(self, name), at_least=1)
+        for name in ("warmup_teacher_steps", "partition_seed"):
+            v.integer(name, getattr(self, name), at_least=0)
+        if self.noise_stddev is not None:
+            v.positive("noise_stddev", self.noise_stddev)
+        v.real("instance_noise", self.instance_noise)
+        v.require(self.instance_noise >= 0, "instance_noise", self.instance_noise, ">= 0")
+        v.positive("learning_rate", self.learning_rate)
+        v.between("beta_1", self.beta_1, 0, 1, open_high=True)
+        v.between("beta_2", self.beta_2, 0, 0.99)
+        v.one_of("precision", self.precision, PRECISIONS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PateGanConfig(PateConfig):
+    """Settings of PATE-GAN.
+
+    Attributes:
+      student_steps: steps of the student discriminator, each followed by one of the generator, per release. They
+        learn from the labels released so far: post-processing, free in privacy.
+      student_batch_size: images in each of these steps.
+      replay_releases: how many of the latest releases the student discriminator learns from.
+      student_discriminator_learning_rate: of the student discriminator's Adam.
+    """
+
+    method: str = "pate_gan"
+    student_steps: int = 5
+    student_batch_size: int = 64
+    replay_releases: int = 20
+    student_discriminator_learning_rate: float = 5e-4
+    student_learning_rate: float = 5e-4
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("pate_gan",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("student_steps", "student_batch_size", "replay_releases"):
+            _validate.integer(name, getattr(self, name), at_least=1)
+        _validate.positive("student_discriminator_learning_rate", self.student_discriminator_learning_rate)
+
+
 CONFIGS: dict[str, type[MethodConfig]] = {
-    name: kind for kind in (DataLensConfig, DcganConfig, DpMerfConfig) for name in kind.METHODS}
+    name: kind for kind in (DataLensConfig, DcganConfig, DpMerfConfig, PateGanConfig)
+    for name in kind.METHODS}
 
 
 def config_class(method: str) -> type[MethodConfig]:
