@@ -178,8 +178,46 @@ class PateGanConfig(PateConfig):
         _validate.positive("student_discriminator_learning_rate", self.student_discriminator_learning_rate)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GPateConfig(PateConfig):
+    """Settings of G-PATE.
+
+    Attributes:
+      projection_dim: random directions per step on which teachers vote, for each image [p].
+      num_bins: bins of a projected gradient, of which each teacher chooses one [B].
+      clip: bound on a projected gradient [c], of the size of a pixel's, for gradients divided by m.
+      vote_threshold: fraction of N that the noisy largest number of votes for a bin must reach, in [0, 1].
+      threshold_noise_ratio: standard deviation of the noise on that number, divided by noise_stddev.
+      step_size: how far an image is moved along the released direction [gamma], in pixel units.
+    """
+
+    method: str = "g_pate"
+    num_teachers: int = 4000
+    batch_size: int = 15
+    num_steps: int = 100
+    teacher_batch_size: int = 15
+    projection_dim: int = 10
+    num_bins: int = 10
+    clip: float = 1e-5
+    vote_threshold: float = 0.5
+    threshold_noise_ratio: float = 3.0
+    step_size: float = 1e-3
+    instance_noise: float = 1.0
+    ema_decay: float = 0.9
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("g_pate",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        _validate.integer("projection_dim", self.projection_dim, at_least=1)
+        _validate.integer("num_bins", self.num_bins, at_least=2)
+        for name in ("clip", "threshold_noise_ratio", "step_size"):
+            _validate.positive(name, getattr(self, name))
+        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
+
+
 CONFIGS: dict[str, type[MethodConfig]] = {
-    name: kind for kind in (DataLensConfig, DcganConfig, DpMerfConfig, PateGanConfig)
+    name: kind for kind in (DataLensConfig, DcganConfig, DpMerfConfig, GPateConfig, PateGanConfig)
     for name in kind.METHODS}
 
 

@@ -10,6 +10,7 @@ _CLASSES = {
     "datalens": "datalens_tf.synthesizers.datalens.DataLens",
     "dcgan": "datalens_tf.synthesizers.dcgan.Dcgan",
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
+    "g_pate": "datalens_tf.synthesizers.g_pate.GPate",
     "pate_gan": "datalens_tf.synthesizers.pate_gan.PateGan",
 }
 
