@@ -216,8 +216,35 @@ class GPateConfig(PateConfig):
         _validate.between("vote_threshold", self.vote_threshold, 0, 1)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PateCganConfig(PateGanConfig):
+    """Settings of PATE-CGAN.
+
+    Attributes:
+      discriminator_units: width of a discriminator's hidden layer.
+      discriminator_filters: none here: layers are dense.
+      vote_threshold: fraction of N that the noisy larger number of votes for an answer must reach, in [0, 1].
+      threshold_noise_ratio: standard deviation of the noise on that number, divided by noise_stddev.
+    """
+
+    method: str = "pate_cgan"
+    num_teachers: int = 10
+    num_steps: int = 100
+    discriminator_units: int = 128
+    vote_threshold: float = 0.7
+    threshold_noise_ratio: float = 1.0
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("pate_cgan",)
+    NETWORK: typing.ClassVar[str] = "dense"
+
+    def __post_init__(self):
+        super().__post_init__()
+        _validate.positive("threshold_noise_ratio", self.threshold_noise_ratio)
+        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
+
+
 CONFIGS: dict[str, type[MethodConfig]] = {
-    name: kind for kind in (DataLensConfig, DcganConfig, DpMerfConfig, GPateConfig, PateGanConfig)
+    name: kind for kind in (DataLensConfig, DcganConfig, DpMerfConfig, GPateConfig, PateCganConfig, PateGanConfig)
     for name in kind.METHODS}
 
 

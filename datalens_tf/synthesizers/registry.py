@@ -11,6 +11,7 @@ _CLASSES = {
     "dcgan": "datalens_tf.synthesizers.dcgan.Dcgan",
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
     "g_pate": "datalens_tf.synthesizers.g_pate.GPate",
+    "pate_cgan": "datalens_tf.synthesizers.pate_cgan.PateCgan",
     "pate_gan": "datalens_tf.synthesizers.pate_gan.PateGan",
 }
 
