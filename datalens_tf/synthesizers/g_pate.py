@@ -44,7 +44,7 @@ class GPate(PateSynthesizer):
                 "the record is. In units of the former's noise, all numbers together move by at most "
                 "{l2_sensitivity:.6g}.",
                 "For each of {projection_dim} public random projections of the image gradients, the numbers of "
-                "teachers that voted for each of {num_bins} bins were released with Gaussian noise of standard deviation "
-                "{noise_stddev:g}, and the largest of these numbers with {threshold_noise_stddev:g}: {num_steps} steps "
-                "of {batch_size} images each, with noise multiplier {noise_multiplier_per_step:.6g} per step. The "
-                "generator learned only from these numbers.", facts)
+                "teachers that voted for each of {num_bins} bins were released with Gaussian noise of standard "
+                "deviation {noise_stddev:g}, and the largest of these numbers with {threshold_noise_stddev:g}: "
+                "{num_steps} steps of {batch_size} images each, with noise multiplier {noise_multiplier_per_step:.6g} "
+                "per step. The generator learned only from these numbers.", facts)

@@ -14,8 +14,8 @@ private. What was corrected, and why:
 - It updates the teachers by the student's predictions, where the answer was not confident. Teachers learn from their
   own records and from synthetic images only.
 
-What is left is PATE-GAN, whose student is used as it is. The generator is the same convolutional one as everywhere here;
-the report's is dense. Ten teachers are the report's number: they cannot outvote the noise of any small epsilon, so take
+What is left is PATE-GAN, whose student is used as it is. The generator is convolutional, as everywhere here; the
+report's is dense. Ten teachers are the report's number: they cannot outvote the noise of any small epsilon, so take
 more where utility matters.
 """
 

@@ -104,6 +104,6 @@ class PateSynthesizer(VotedSynthesizer):
             released="{num_teachers} teacher networks were trained on disjoint parts of the data. " + released
                      + " {num_charges} steps were charged to the privacy budget; {num_burnt_charges} of them never "
                        "reached the generator because the run was interrupted.",
-            seeds=f"seed {config.seed} for weights, latents, labels and batches, and seed {config.partition_seed} for "
-                  "the partitions")
+            seeds=f"seed {config.seed} for weights, latents, labels, batches and other public randomness, and seed "
+                  f"{config.partition_seed} for the partitions")
         return make_statement(config, guarantee, charges, num_burnt, noise_source(config), num_records)
