@@ -30,13 +30,13 @@ from absl.flags import argparse_flags
 from datalens_tf import __version__, _files, _validate
 from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, MethodConfig, PerformanceOptions, preset
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
-from datalens_tf.methods import CONFIGS, config_class, config_from_json
+from datalens_tf.methods import CONFIGS, PateConfig, config_class, config_from_json
 from datalens_tf.privacy.statement import round_up
 
 # Known from the data; and the one that switches privacy off, which is for tests in Python.
 _NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
 # Filled in where they are None: by the data, or by the budget.
-_RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "sampling_probability"}
+_RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "sampling_probability"}
 _METRICS = ("utility", "classifiers", "quality", "membership")
 
 
@@ -95,14 +95,14 @@ def _train(args: argparse.Namespace) -> None:
     from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
     from datalens_tf.training.run_folder import RunFolder
 
-    has_teachers = isinstance(config, DataLensConfig)
+    has_teachers = isinstance(config, (DataLensConfig, PateConfig))
     if options.distribute is None:
         options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
-    elif not has_teachers:
+    elif not isinstance(config, DataLensConfig):
         raise InvalidArgumentError(f"Expected no --distribute: the method {config.method} runs in one process.")
     if has_teachers:
         _one_core_per_operation(options.num_threads or os.cpu_count())
-    if has_teachers and config.num_owners:
+    if isinstance(config, DataLensConfig) and config.num_owners:
         from datalens_tf.training.distributed import Owners
 
         if options.distribute is None:

@@ -66,6 +66,8 @@ class MethodConfig:
     # Of the methods whose name is one of these.
     METHODS: typing.ClassVar[tuple[str, ...]] = ()
     ADJACENCY: typing.ClassVar[str] = "replace-one"
+    # Of discriminators, where the method has any: `convolutional` or `dense`.
+    NETWORK: typing.ClassVar[str] = "convolutional"
 
     def __post_init__(self):
         v = _validate

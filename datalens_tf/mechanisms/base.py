@@ -8,10 +8,13 @@ import typing
 import dp_accounting
 import numpy as np
 
+from datalens_tf import _validate
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
     import tensorflow as tf
+
+    from datalens_tf.models.discriminator import EnsembleDiscriminator
 
 
 class Mechanism(abc.ABC):
@@ -24,6 +27,25 @@ class Mechanism(abc.ABC):
     vote sums differ by at most `l2_sensitivity(m)` in l2 norm over all m images jointly, whatever the gradients are:
     zero, huge, infinite or NaN.
     """
+
+    def votes(self, teachers: EnsembleDiscriminator, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor,
+              step: tf.Tensor) -> tf.Tensor:
+        """How T teachers vote on synthetic images: here, by their compressed image gradients. Works in a `tf.function`.
+
+        Args:
+          teachers: T networks.
+          images: float32 [m, H, W, C].
+          labels: one-hot [m, Y].
+          seeds: int32 [T, 2], as for `compress`.
+          step: number of the step, an integer scalar, for public randomness that all teachers share.
+
+        Returns:
+          float32 [T, m, ...] of integers, as from `compress`.
+        """
+        import tensorflow as tf
+
+        gradients = teachers.image_gradients(images, labels)
+        return self.compress(tf.reshape(gradients, [teachers.num_teachers, tf.shape(images)[0], -1]), seeds)
 
     @abc.abstractmethod
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
@@ -63,9 +85,25 @@ class Mechanism(abc.ABC):
     def postprocess(self, noisy: np.ndarray) -> np.ndarray:
         """Turns a noisy vote sum [m, d] into the float32 [m, d] direction. Free in privacy."""
 
+    def direction(self, noisy: np.ndarray, step: int) -> np.ndarray:
+        """What the student learns from in a step: `postprocess`, but for mechanisms whose public randomness changes."""
+        return self.postprocess(noisy)
+
     @abc.abstractmethod
     def dp_event(self, num_images: int) -> dp_accounting.DpEvent:
         """The privacy cost of one release of `num_images` images jointly, for any dp_accounting accountant.
 
         The sensitivity to replacing one record is inside the noise multiplier: do not double it again.
         """
+
+
+def add_noise(values: np.ndarray, stddev: float, noise: NoiseSource, index: int) -> np.ndarray:
+    """Values with independent noise on each.
+
+    Raises:
+      InvalidArgumentError: the noise has another shape. A smaller array would broadcast: the same noise on several
+        values cancels in their difference.
+    """
+    drawn = noise.draw(values.shape, stddev, index)
+    _validate.require(drawn.shape == values.shape, "noise.shape", drawn.shape, f"to be {values.shape}")
+    return values + drawn

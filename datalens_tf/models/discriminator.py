@@ -1,4 +1,6 @@
-"""The teachers: T conditional DC-GAN discriminators in one model."""
+"""The teachers: T conditional discriminators in one model, of DC-GAN or of dense layers."""
+
+import math
 
 import tensorflow as tf
 
@@ -82,3 +84,55 @@ class EnsembleDiscriminator(tf.keras.Model):
         features = tf.reshape(features, [self.num_teachers, tf.shape(features)[1], self.dense_3.kernel.shape[1]])
         features = tf.nn.leaky_relu(self.norm_3(self.dense_3((features, labels)), groups=groups), 0.2)
         return self.dense_4((features, labels))[..., 0]
+
+
+# Taps of the 5x5 patches of stride 2 that together hold every pixel once.
+_OWN_TAPS = (6, 7, 11, 12)
+
+
+class EnsembleDenseDiscriminator(tf.keras.Model):
+    """T independent conditional discriminators of two dense layers, with leaky ReLU between them.
+
+    Input shape: images [T, B, H, W, C], one-hot labels [T, B, Y].
+    Output shape: logits [T, B] of "this image is real".
+
+    Args:
+      num_teachers: T.
+      image_shape: (H, W, C), H and W even.
+      num_classes: Y.
+      units: width of the hidden layer.
+      precision: see `EnsembleDiscriminator`.
+    """
+
+    def __init__(self, num_teachers: int, image_shape: tuple[int, int, int], num_classes: int, *, units: int = 128,
+                 precision: str = "float32", **kwargs):
+        super().__init__(**kwargs)
+        self.num_teachers = num_teachers
+        self.image_shape = image_shape
+        self.dense_1 = EnsembleDense(num_teachers, units, dtype=precision.removeprefix("mixed_"), name="dense_1")
+        self.dense_2 = EnsembleDense(num_teachers, 1, name="dense_2")
+        labels = (num_teachers, None, num_classes)
+        self.dense_1.build([(num_teachers, None, math.prod(image_shape)), labels])
+        self.dense_2.build([(num_teachers, None, units), labels])
+        self.built = True
+
+    def call(self, inputs, groups: int = 1):
+        images, labels = inputs
+        return self.from_patches(conv_patches(images), labels)
+
+    def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
+        """The same for patches [T, B, H/2 * W/2, 25 * C]; groups make no difference without batch statistics."""
+        shape = tf.shape(patches)
+        taps = tf.reshape(patches, tf.concat([shape[:3], [-1, self.image_shape[-1]]], 0))
+        pixels = tf.reshape(tf.gather(taps, _OWN_TAPS, axis=3), [shape[0], shape[1], math.prod(self.image_shape)])
+        hidden = tf.nn.leaky_relu(tf.cast(self.dense_1((pixels, labels)), tf.float32), 0.2)
+        return self.dense_2((hidden, labels))[..., 0]
+
+
+def logits_of_each(teachers: EnsembleDiscriminator | EnsembleDenseDiscriminator, images: tf.Tensor, labels: tf.Tensor
+                   ) -> tf.Tensor:
+    """What each of T teachers says of the same images [m, H, W, C] with one-hot labels [m, Y]: logits [T, m]."""
+    def tiled(x):
+        return tf.tile(x[None], [teachers.num_teachers] + [1] * x.shape.rank)
+
+    return teachers.from_patches(tiled(conv_patches(images)), tiled(labels))

@@ -12,6 +12,9 @@ _CLASSES = {
     "dp_cgan": "datalens_tf.synthesizers.dp_gan.DpCgan",
     "dp_gan": "datalens_tf.synthesizers.dp_gan.DpGan",
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
+    "g_pate": "datalens_tf.synthesizers.g_pate.GPate",
+    "pate_cgan": "datalens_tf.synthesizers.pate_cgan.PateCgan",
+    "pate_gan": "datalens_tf.synthesizers.pate_gan.PateGan",
 }
 
 

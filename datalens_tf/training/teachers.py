@@ -16,7 +16,7 @@ from datalens_tf.config import DataLensConfig, PerformanceOptions
 from datalens_tf.data.datasets import to_unit
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.base import Mechanism
-from datalens_tf.models.discriminator import EnsembleDiscriminator
+from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
 from datalens_tf.training.storage import FileStorage, MemoryStorage, Storage
 
@@ -57,7 +57,7 @@ class _Chunk:
         self._update = tf.function(self._updated, jit_compile=True)
         self.advance = tf.function(self._advance)
 
-    def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds):
+    def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds, step):
         """Trains once per round, votes, and returns the new state, the vote sum [m, d] and losses [T, rounds]."""
         patches, losses = [conv_patches(images) for images in real_images], []
         count = len(state) // 3
@@ -71,9 +71,8 @@ class _Chunk:
         vote_sum = ()
         if vote_images is not None:
             self._load(weights)
-            gradients = self._model.image_gradients(vote_images, tf.one_hot(vote_labels, self._config.num_classes))
-            flat = tf.reshape(gradients, [self._model.num_teachers, tf.shape(vote_images)[0], -1])
-            vote_sum = tf.reduce_sum(self._mechanism.compress(flat, seeds), 0)
+            one_hot = tf.one_hot(vote_labels, self._config.num_classes)
+            vote_sum = tf.reduce_sum(self._mechanism.votes(self._model, vote_images, one_hot, seeds, step), 0)
         state = [*state[:count], *(tf.bitcast(moment, tf.uint16) for moment in state[count:])]
         return state, vote_sum, tf.stack(losses, 1) if rounds else tf.zeros([self._model.num_teachers, 0])
 
@@ -138,8 +137,11 @@ def adam(config: DataLensConfig, state: Sequence[tf.Tensor], gradients: Sequence
     return [array for kind in zip(*new) for array in kind]
 
 
-def build_teachers(config: DataLensConfig, size: int) -> EnsembleDiscriminator:
+def build_teachers(config: DataLensConfig, size: int) -> EnsembleDiscriminator | EnsembleDenseDiscriminator:
     """The discriminators of `size` teachers."""
+    if config.NETWORK == "dense":
+        return EnsembleDenseDiscriminator(
+            size, config.image_shape, config.num_classes, units=config.discriminator_units, precision=config.precision)
     return EnsembleDiscriminator(
         size, config.image_shape, config.num_classes, filters=config.discriminator_filters,
         units=config.discriminator_units, precision=config.precision)
@@ -300,7 +302,7 @@ class TeacherBank:
         new, votes, losses = chunk.advance(
             tf.constant(self._iterations + done, tf.int64), [_alias(a) for a in self._storage.read(number)],
             [tf.constant(to_unit(self._images[r])) for r in records], [tf.constant(self._labels[r]) for r in records],
-            rounds[done:], vote_images, vote_labels, seeds)
+            rounds[done:], vote_images, vote_labels, seeds, tf.constant(step, tf.int32))
         if rounds[done:] and np.isfinite(losses).all():  # A diverged state in a file would pass for a good one.
             self._storage.write(number, [_host(tensor) for tensor in new], self._iterations + len(rounds))
         self._idle(span.stop - span.start).append(chunk)

@@ -43,6 +43,7 @@ class Trainer:
       options: what changes speed only.
       callbacks: told about every step.
       mechanism, noise: by default as the configuration says.
+      student: makes the generator in training from the configuration.
 
     Raises:
       BudgetExhaustedError: the budget does not pay for one step.
@@ -52,12 +53,14 @@ class Trainer:
 
     def __init__(self, config: DataLensConfig, dataset: "Dataset | Owners", run_dir: str | os.PathLike, *,
                  options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
-                 mechanism: Mechanism | None = None, noise: NoiseSource | None = None):
+                 mechanism: Mechanism | None = None, noise: NoiseSource | None = None,
+                 student: Callable[[DataLensConfig], Student] = Student):
         num_owners = None if isinstance(dataset, Dataset) else len(dataset.num_records)
         if num_owners != config.num_owners:  # Each adds a part of the noise only: fewer would add too little.
             raise InvalidArgumentError(f"Expected num_owners={config.num_owners} to be the number of owners who keep "
                                        f"the data, which is {num_owners}.")
         self.config, self._dataset, self._options, self._callbacks = config, dataset, options, callbacks
+        self._new_student = student
         self.mechanism = mechanism or TopAgg.from_config(config)
         self.noise = noise or noise_source(config)
         self.event = self.mechanism.dp_event(config.batch_size)
@@ -68,8 +71,7 @@ class Trainer:
         if affordable < 1:
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={config.epsilon:g} does not pay for a single step: raise epsilon or "
-                f"noise_stddev={config.noise_stddev:g}, or lower top_k={config.top_k} or "
-                f"batch_size={config.batch_size}.")
+                f"noise_stddev={config.noise_stddev:g}, or lower batch_size={config.batch_size} or votes per image.")
         self.planned_steps = min(affordable, config.num_steps or affordable)
         self.folder = RunFolder(run_dir)
         self.folder.create()
@@ -100,9 +102,9 @@ class Trainer:
 
     def _run(self) -> Student:
         if self._finished(len(self.releases)):
-            return replay(self.config, self.mechanism, self.releases, len(self.releases))
+            return replay(self.config, self.mechanism, self.releases, len(self.releases), self._new_student)
         with contextlib.closing(self._bank()) as bank:
-            student = Student(self.config)
+            student = self._new_student(self.config)
             saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger.config_digest,
                                      60 * self._options.checkpoint_minutes)
             while True:
@@ -111,7 +113,7 @@ class Trainer:
                 except TeachersBehind:  # From stored releases; those who are not behind need not compute.
                     saver.forget()
                     bank.iterations = 0
-                    student = saver.student = Student(self.config)
+                    student = saver.student = self._new_student(self.config)
 
     def _bank(self) -> "TeacherBank | DistributedBank":
         """The teachers, here or elsewhere."""
@@ -180,7 +182,7 @@ class Trainer:
                 bank.iterations -= len(rounds)
             else:
                 self.releases.store(step, charge, noisy)
-        student_loss = student.train(latents, labels, self.mechanism.postprocess(noisy))
+        student_loss = student.train(latents, labels, self.mechanism.direction(noisy, step))
         self._report("on_step", StepReport(
             step=step, planned_steps=self.planned_steps, epsilon=self.ledger.spent(), student_loss=student_loss,
             student=student, teacher_loss=_mean(losses), vote_agreement=agreement))
@@ -208,19 +210,20 @@ def teacher_rounds(config: DataLensConfig, bank: TeacherBank, student: Student, 
     return [one(bank.iterations + i) for i in range(count)]
 
 
-def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.ReleaseStore, num_steps: int) -> Student:
+def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.ReleaseStore, num_steps: int,
+           new_student: Callable[[DataLensConfig], Student] = Student) -> Student:
     """The student after `num_steps` steps, from stored releases alone: post-processing, no data, no teachers.
 
     Raises:
       CheckpointError: fewer steps were released.
     """
-    student = Student(config)
+    student = new_student(config)
     for step in range(1, num_steps + 1):
         noisy = releases.load(step)
         if noisy is None:
             raise CheckpointError(f"Expected step={num_steps} to have been released; the last is step {step - 1}.")
         latents, labels = student.inputs(step)
-        student.train(latents, labels, mechanism.postprocess(noisy))
+        student.train(latents, labels, mechanism.direction(noisy, step))
     return student
 
 
