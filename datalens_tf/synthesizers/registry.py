@@ -10,6 +10,7 @@ _CLASSES = {
     "datalens": "datalens_tf.synthesizers.datalens.DataLens",
     "dcgan": "datalens_tf.synthesizers.dcgan.Dcgan",
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
+    "gs_wgan": "datalens_tf.synthesizers.gs_wgan.GsWgan",
 }
 
 
