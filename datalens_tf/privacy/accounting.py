@@ -5,12 +5,13 @@
 | `classic_rdp` | Gaussian releases           | the paper's Theorems 1 and 3, orders {1.1, 2, 3, ..., 199} |
 | `rdp`         | what dp_accounting supports | dp_accounting's RDP with its tighter conversion            |
 | `pld`         | what dp_accounting supports | dp_accounting's privacy loss distributions; an upper bound |
+|               | and samples of fixed size   | the same, of a curve that is in `privacy.sampled`          |
 | `gdp`         | Gaussian releases           | exact: Balle and Wang 2018; Dong, Roth and Su 2019         |
 
 Neighbouring data sets differ in one replaced record, or, where `adjacency` says so, in one that is added or removed.
 For a Gaussian release the noise multiplier is the standard deviation divided by the l2 sensitivity *to that change*, so
 the factor 2 of a replacement is inside the event. Events that only the other relation covers, such as Poisson sampling
-under replacement, are refused.
+under replacement, are refused. Samples of fixed size (`SampledWithoutReplacementDpEvent`) are for replacement.
 
 Every function raises InvalidArgumentError for events it cannot price and for noise multipliers that are not finite
 numbers > 0; a release without noise costs infinity.
@@ -29,6 +30,7 @@ from scipy import optimize, special
 from datalens_tf import _validate
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.privacy import sampled
 
 RELATIONS = {"replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
              "add-or-remove-one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE}
@@ -128,7 +130,7 @@ def applicable(event: dp_accounting.DpEvent) -> tuple[str, ...]:
 
 def noise_multiplier(event: dp_accounting.DpEvent | None) -> float:
     """Of a Gaussian release, sampled or not; 0 where there is no noise."""
-    while isinstance(event, dp_accounting.PoissonSampledDpEvent):
+    while isinstance(event, (dp_accounting.PoissonSampledDpEvent, dp_accounting.SampledWithoutReplacementDpEvent)):
         event = event.event
     return getattr(event, "noise_multiplier", 0.0)
 
@@ -160,6 +162,9 @@ def _check(event: dp_accounting.DpEvent) -> None:
         hash(event)
     except TypeError as error:
         raise InvalidArgumentError(f"Expected event={event!r} to hold no list: compose it outermost.") from error
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        _validate.integer("sample_size", event.sample_size, at_least=1)
+        _validate.integer("source_dataset_size", event.source_dataset_size, at_least=event.sample_size)
     for name, value in attr.asdict(event, recurse=False).items():
         if name == "noise_multiplier":
             _validate.positive(name, value)
@@ -228,7 +233,10 @@ def _rdp(tally: _Tally, delta: float, relation: dp_accounting.NeighboringRelatio
 
 
 def _pld(tally: _Tally, delta: float, relation: dp_accounting.NeighboringRelation) -> float:
-    """dp_accounting's PLD accountant, which rounds pessimistically."""
+    """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for samples of fixed size alone."""
+    if relation == RELATIONS["replace-one"] and all(_is_sample_of_gaussian(event) for event, _ in tally):
+        weakest = min(event.event.noise_multiplier for event, _ in tally)
+        return math.inf if weakest < _HOPELESS**-0.5 else sampled.epsilon(tally, delta)
     squared = _squared_mu([pair for pair in tally if isinstance(pair[0], dp_accounting.GaussianDpEvent)], "pld")
     if squared > _HOPELESS:
         return math.inf
@@ -236,6 +244,12 @@ def _pld(tally: _Tally, delta: float, relation: dp_accounting.NeighboringRelatio
     accountant = dp_accounting.pld.PLDAccountant(
         neighboring_relation=relation, value_discretization_interval=1e-4 * max(1.0, squared))
     return _dp_accounting(accountant, tally, delta, relation)
+
+
+def _is_sample_of_gaussian(event: dp_accounting.DpEvent) -> bool:
+    """Whether it is one Gaussian release from a sample of fixed size."""
+    return (isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
+            and isinstance(event.event, dp_accounting.GaussianDpEvent))
 
 
 def _dp_accounting(accountant: dp_accounting.PrivacyAccountant, tally: _Tally, delta: float,

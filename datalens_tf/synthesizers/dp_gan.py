@@ -6,13 +6,17 @@ Revisited": large batches and many discriminator steps per generator step); Abad
 (`dp_cgan`): algorithm 7 of the PrivacyVerse report, after Torkzadehmahani et al. 2019, where gradients on synthetic
 examples are clipped one by one, too, and the discriminator learns by SGD. What deviates:
 
-- The report's algorithm clips by max(1, |g| C) where max(1, |g| / C) is meant, and the paper's DP-GAN clips weights only
-  and has no bound on gradients: here every example's gradient is clipped to the norm C.
+- The report's algorithm clips by max(1, |g| C) where max(1, |g| / C) is meant, and the paper's DP-GAN clips weights
+  only and has no bound on gradients: here every example's gradient is clipped to the norm C.
 - Noise is on the real path alone. Gradients on synthetic examples depend on weights that were released before, so they
   cost nothing, whether they are clipped or not.
 - A record is in a batch with probability q, independently of others (Poisson sampling), which is what is accounted for.
   The gradient is divided by the expected size of a batch, which is public, never by the true one, which is not.
 - The discriminator has no batch normalisation, which would mix examples.
+- Noise on the discriminator's images, and a term that keeps the images of a class apart (Mao et al. 2019, "Mode
+  Seeking Generative Adversarial Networks"): without them, the generator makes one image per class. Instance noise is
+  drawn anew for each example, secretly and independently, so that which noise a record's image gets says nothing about
+  which other records there are.
 - Noise is exact, from the operating system: tensorflow_privacy's optimizers draw theirs from seeded generators, so its
   accounting is used, not its optimizers. Which records are sampled is as secret as the noise.
 """
@@ -39,10 +43,10 @@ from datalens_tf.training.run_folder import open_run
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 _ASSUMPTIONS = (
-    "Sensitivity: one record's gradient is clipped to the l2 norm {clip_norm:g} before it is summed, whatever the record "
-    "is; adding or removing the record changes the sum by no more.",
-    "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all others "
-    "and of other steps, by a draw that nobody sees (Poisson sampling).",
+    "Sensitivity: one record's gradient is clipped to the l2 norm {clip_norm:g} before it is summed, whatever the "
+    "record is; adding or removing the record changes the sum by no more.",
+    "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
+    "others and of other steps, by a draw that nobody sees (Poisson sampling).",
     "Steps are composed adaptively: later steps may depend on everything released before.",
     "Public: the settings, the number of records that the sampling probability was computed from, the list of classes, "
     "the image shape, and that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not "
@@ -76,8 +80,8 @@ class DpGan(RunSynthesizer):
                    "clip_norm": config.clip_norm, "l2_sensitivity": gan.mechanism.l2_sensitivity},
             released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
                      "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of "
-                     "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator learned "
-                     "from the discriminator alone. {num_burnt_charges} of the steps were lost in interruptions.",
+                     "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator "
+                     "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in interruptions.",
             seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
         return gan.student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - self._loop.done,
                                            gan.noise, len(dataset))
@@ -123,42 +127,60 @@ class PrivateGan:
     def train(self, step: int, charge: int) -> float:
         """One charged step of the discriminator, and of the generator where it is its turn; returns its last loss."""
         config, stream = self._config, rng.stream(self._config.seed, "gan", step)
-        total = self.clipped_sum(self._sampled(step))
+        chosen = self._sampled(step)
+        total = self.clipped_sum(chosen, self._blur(self._secret(step, "instance noise"), len(chosen)))
         noisy = self.mechanism.privatize(total, self.noise, charge) / config.batch_size
         count = config.generator_batch_size
         latents = draw_latents(config, stream, count)
         labels = stream.integers(0, config.num_classes, count)
-        self._update(tf.constant(noisy, tf.float32), latents, labels)
+        self._update(tf.constant(noisy, tf.float32), latents, labels, self._blur(stream, count))
         if step % config.critic_steps == 0:
             for _ in range(config.generator_steps):
-                latents = draw_latents(config, stream, count)
-                self._loss.assign(self._teach(latents, stream.integers(0, config.num_classes, count)))
+                latents, blur = draw_latents(config, stream, count), self._blur(stream, count)
+                labels = np.tile(stream.integers(0, config.num_classes, count // 2), 2)  # Two images of each.
+                self._loss.assign(self._teach(latents, labels, blur))
         return float(self._loss)
 
-    def clipped_sum(self, chosen: np.ndarray) -> np.ndarray:
-        """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d]."""
+    def clipped_sum(self, chosen: np.ndarray, blur: np.ndarray) -> np.ndarray:
+        """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d].
+
+        Args:
+          chosen: indices of n records.
+          blur: what is added to each one's image, [n, H, W, C] or [n, 1, 1, 1].
+        """
         total = np.zeros(self.critic.num_parameters)
         for start in range(0, len(chosen), _CHUNK):
             indices = chosen[start:start + _CHUNK]
             filled = np.resize(indices, _CHUNK)  # One shape, one graph; those beyond the end count 0.
-            total += self._clipped_sum(to_unit(self._dataset.images[filled]), self._dataset.labels[filled],
+            noise = np.resize(blur[start:start + _CHUNK], (_CHUNK, *blur.shape[1:]))
+            total += self._clipped_sum(to_unit(self._dataset.images[filled]) + noise, self._dataset.labels[filled],
                                        np.arange(_CHUNK) < len(indices)).numpy()
         return total
 
     def _sampled(self, step: int) -> np.ndarray:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
+        drawn = self._secret(step, "sampling").random(len(self._dataset))
+        return np.flatnonzero(drawn < self._config.sampling_probability)
+
+    def _secret(self, step: int, purpose: str) -> np.random.Generator:
+        """Randomness that nobody knows, and without a seed but in tests that say so."""
         insecure = self._config.insecure_noise_seed
-        stream = np.random.default_rng(secrets.randbits(256)) if insecure is None else rng.stream(
-            insecure, "sampling", step)
-        return np.flatnonzero(stream.random(len(self._dataset)) < self._config.sampling_probability)
+        return np.random.default_rng(secrets.randbits(256)) if insecure is None else rng.stream(insecure, purpose, step)
+
+    def _blur(self, stream: np.random.Generator, count: int) -> np.ndarray:
+        """Instance noise for `count` images, independent."""
+        if not self._config.instance_noise:
+            return np.zeros((count, 1, 1, 1), np.float32)
+        noise = stream.standard_normal((count, *self._config.image_shape), np.float32)
+        return np.float32(self._config.instance_noise) * noise
 
     def _sum_of_chunk(self, images, labels, counted):
         gradients = self.critic.per_example_gradients(images, labels, self._real_loss)
         units = tf.cast(self.mechanism.clip(gradients), tf.float64)
         return tf.linalg.matvec(units, tf.cast(counted, tf.float64), transpose_a=True)
 
-    def _train_critic(self, real_gradient, latents, labels):
-        fakes = self.student.generator([latents, labels], training=True)
+    def _train_critic(self, real_gradient, latents, labels, blur):
+        fakes = self.student.generator([latents, labels], training=True) + blur
         if self._config.fake_clipping == "per_example":
             vectors = self.critic.per_example_gradients(fakes, labels, self._fake_loss)
             norms = tf.norm(vectors, axis=1, keepdims=True)
@@ -174,10 +196,12 @@ class PrivateGan:
             for weight in self.critic.weights:
                 weight.assign(tf.clip_by_value(weight, -self._config.weight_clip, self._config.weight_clip))
 
-    def _train_generator(self, latents, labels):
+    def _train_generator(self, latents, labels, blur):
         with tf.GradientTape() as tape:
-            logits = self.critic(self.student.generator([latents, labels], training=True), labels)
-            loss = tf.reduce_mean(self._real_loss(logits))
+            images = self.student.generator([latents, labels], training=True)
+            loss = tf.reduce_mean(self._real_loss(self.critic(images + blur, labels)))
+            if self._config.mode_seeking:
+                loss += self._config.mode_seeking / (1e-5 + distance_ratio(images, latents))
         self.student.minimize(loss, tape)
         return loss
 
@@ -186,6 +210,20 @@ class PrivateGan:
 
     def _fake_loss(self, logits):
         return logits if self._config.loss == "wasserstein" else tf.nn.softplus(logits)
+
+
+def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:
+    """How far apart images are, for latents that far apart (Mao et al. 2019, equation 3, of means).
+
+    Args:
+      images: [2 n, H, W, C]; the second half has the labels of the first.
+      latents: [2 n, z], of the images.
+    """
+    def apart(x):
+        first, second = tf.split(tf.reshape(x, [tf.shape(x)[0], -1]), 2)
+        return tf.reduce_mean(tf.abs(first - second), 1)
+
+    return tf.reduce_mean(apart(images) / apart(latents))
 
 
 def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
@@ -199,7 +237,7 @@ def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
 
 
 def _resolved(config: DpGanConfig, num_records: int) -> DpGanConfig:
-    """With the sampling probability of this many records, and the noise that the budget asks for, where none is given."""
+    """With the sampling probability of this many records, and the noise for the budget, where none is given."""
     if config.sampling_probability is None:
         config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
     if config.noise_multiplier is None:

@@ -13,6 +13,7 @@ _CLASSES = {
     "dp_gan": "datalens_tf.synthesizers.dp_gan.DpGan",
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
     "g_pate": "datalens_tf.synthesizers.g_pate.GPate",
+    "gs_wgan": "datalens_tf.synthesizers.gs_wgan.GsWgan",
     "pate_cgan": "datalens_tf.synthesizers.pate_cgan.PateCgan",
     "pate_gan": "datalens_tf.synthesizers.pate_gan.PateGan",
 }

@@ -51,6 +51,11 @@ class Loop:
         self._path = files.checkpoints / "loop.npz"
         self.stop_requested = False
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether `run` continues from one."""
+        return self._path.exists()
+
     def run(self, step: Callable[..., float]) -> None:
         """Calls `step(number)`, or `step(number, charge)` where steps are charged; it returns the student's loss.
 

@@ -1,4 +1,4 @@
-"""DP-GAN and DP-CGAN: noise on the real path only, sampling as accounted, and everything the generator sees is noisy."""
+"""DP-GAN and DP-CGAN: noise on the real path only, sampling as accounted, and all that the generator sees is noisy."""
 
 import dp_accounting
 import numpy as np
@@ -10,12 +10,12 @@ from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
 from datalens_tf.methods import DpCganConfig, DpGanConfig
 from datalens_tf.privacy import PrivacyLedger, accounting
-from datalens_tf.synthesizers.dp_gan import PrivateGan
+from datalens_tf.synthesizers.dp_gan import PrivateGan, distance_ratio
 from tests.synthesizers.conformance import PrivateSynthesizerConformance
 from tests.training import tiny
 
 SMALL = dict(batch_size=6, num_steps=4, critic_steps=2, generator_batch_size=6, latent_dim=4, generator_filters=4,
-             generator_units=8, discriminator_filters=4, epsilon=3.0, accountant="rdp")
+             generator_units=8, discriminator_filters=4, mode_seeking=1e-3, epsilon=3.0, accountant="rdp")
 CONFIG = DpGanConfig(**SMALL)
 RESOLVED = CONFIG.replace(image_shape=(8, 8, 1), num_classes=3, sampling_probability=0.3, noise_multiplier=1.5)
 
@@ -80,6 +80,10 @@ class TestDpCgan(PrivateSynthesizerConformance):
     CONFIG = DpCganConfig(**SMALL | {"critic_steps": 1})
 
 
+def normal(*shape, seed):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
 def gan(data, config=RESOLVED, noise=NoNoise()):
     return PrivateGan(config, data, noise)
 
@@ -87,19 +91,21 @@ def gan(data, config=RESOLVED, noise=NoNoise()):
 def test_adding_or_removing_a_record_changes_the_sum_by_at_most_the_clip_norm():
     data = tiny.dataset()
     model, everybody = gan(data), np.arange(20)
-    whole = model.clipped_sum(everybody)
+    blur = np.random.default_rng(0).normal(0, 0.3, (20, 8, 8, 1)).astype(np.float32)
+    whole = model.clipped_sum(everybody, blur)
     for left_out in range(20):
-        change = whole - model.clipped_sum(np.delete(everybody, left_out))
+        change = whole - model.clipped_sum(np.delete(everybody, left_out), np.delete(blur, left_out, 0))
         assert 0 < np.linalg.norm(change) * RESOLVED.clip_norm / _STEPS <= RESOLVED.clip_norm
 
 
 def test_chunks_and_padding_do_not_matter(monkeypatch):
     data = tiny.dataset()
     chosen = np.array([3, 5, 7, 11, 13])
-    whole = gan(data).clipped_sum(chosen)
+    blur = np.random.default_rng(0).normal(0, 0.3, (5, 8, 8, 1)).astype(np.float32)
+    whole = gan(data).clipped_sum(chosen, blur)
     monkeypatch.setattr("datalens_tf.synthesizers.dp_gan._CHUNK", 2)
-    np.testing.assert_allclose(gan(data).clipped_sum(chosen), whole, atol=8)  # In units of 2^-20 clip norms.
-    assert not gan(data).clipped_sum(np.array([], int)).any()
+    np.testing.assert_allclose(gan(data).clipped_sum(chosen, blur), whole, atol=8)  # In units of 2^-20 clip norms.
+    assert not gan(data).clipped_sum(np.array([], int), np.zeros((0, 1, 1, 1))).any()
 
 
 def test_only_the_real_path_is_clipped_and_noisy():
@@ -120,7 +126,7 @@ def test_only_the_real_path_is_clipped_and_noisy():
 def test_off_means_off():
     """All records, a clip norm that nothing reaches, no noise: plain SGD; with noise it differs."""
     config = RESOLVED.replace(sampling_probability=1.0, clip_norm=1e3, batch_size=20, optimizer="sgd",
-                              learning_rate=0.1, critic_steps=5)
+                              learning_rate=0.1, critic_steps=5, instance_noise=0.0)
     data = tiny.dataset()
     model, plain, noisy = gan(data, config), gan(data, config), gan(data, config, InsecureSeededNoise(0))
     model.train(1, 0)
@@ -180,7 +186,35 @@ def test_sampling_is_poisson_and_has_no_seed():
     assert not np.array_equal(first, model._sampled(1))
 
 
+def test_instance_noise_is_as_secret_as_the_sampling_and_its_own_for_each_example(monkeypatch):
+    seen, model = [], gan(tiny.dataset(), RESOLVED.replace(sampling_probability=1.0))
+    original = model.clipped_sum
+    monkeypatch.setattr(model, "clipped_sum", lambda chosen, blur: seen.append(blur) or original(chosen, blur))
+    for _ in range(2):
+        model.train(1, 0)
+    blurs = np.concatenate(seen).reshape(40, -1)
+    assert np.all(np.abs(np.corrcoef(blurs) - np.eye(40)) < 0.8)  # 64 pixels: 0.8 is beyond 6 sigma.
+    assert abs(blurs.std() - 0.3) < 6 * 0.3 / np.sqrt(2 * blurs.size)
+
+
+def test_mode_seeking_keeps_images_of_a_class_apart():
+    images, latents = normal(6, 8, 8, 1, seed=0), normal(6, 4, seed=1)
+    expected = np.mean([np.mean(np.abs(images[i] - images[i + 3])) / np.mean(np.abs(latents[i] - latents[i + 3]))
+                        for i in range(3)])
+    np.testing.assert_allclose(distance_ratio(tf.constant(images), tf.constant(latents)), expected, rtol=1e-5)
+    ratios = []
+    for weight in (0.0, 10.0):
+        model = gan(tiny.dataset(), RESOLVED.replace(mode_seeking=weight, critic_steps=1, generator_steps=30))
+        model.train(1, 0)
+        latents = normal(20, 4, seed=2)
+        made = model.student.generator([latents, np.zeros(20, int)], training=True)
+        ratios.append(float(distance_ratio(made, tf.constant(latents))))
+    assert ratios[1] > 1.5 * ratios[0]
+
+
 @pytest.mark.parametrize("changes, message", [
+    ({"generator_batch_size": 7}, "generator_batch_size=7 to be even"),
+    ({"mode_seeking": -1.0}, "mode_seeking=-1.0 >= 0"),
     ({"accountant": "gdp"}, "accountant='gdp' to be one of rdp, pld"), ({"loss": "x"}, "loss='x'"),
     ({"clip_norm": 0.0}, "clip_norm=0.0 > 0"), ({"sampling_probability": 2.0}, "sampling_probability=2.0 in"),
     ({"optimizer": "lion"}, "optimizer='lion'"), ({"fake_clipping": "all"}, "fake_clipping='all'"),

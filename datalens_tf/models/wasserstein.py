@@ -1,0 +1,83 @@
+"""A Wasserstein discriminator ("critic") as a function of explicit weights.
+
+Thousands of them are kept as arrays with a leading axis and visited one at a time. There is no batch normalisation: an
+image's score, and its gradient, must not depend on the other images of its batch, or the gradient penalty would punish
+the wrong thing and clipping per image would bound nothing.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import rng
+
+_KERNEL = 5
+_SLOPE = 0.2
+
+
+class WassersteinCritic:
+    """f(x, y): two 5x5 convolutions of stride 2 over the image with its label's plane, leaky ReLU, one dense unit.
+
+    Args:
+      image_shape: (H, W, C), H and W divisible by 4.
+      num_classes: Y.
+      filters: channels of the first convolution [F]; the second has 2 F.
+
+    Attributes:
+      shapes: of the weights: kernel and bias of both convolutions, and the dense kernel.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, *, filters: int):
+        height, width, channels = image_shape
+        self._num_classes = num_classes
+        self.shapes = [(_KERNEL, _KERNEL, channels + num_classes, filters), (filters,),
+                       (_KERNEL, _KERNEL, filters + num_classes, 2 * filters), (2 * filters,),
+                       (height * width // 16 * 2 * filters, 1)]
+
+    def initial(self, count: int, seed: int) -> list[np.ndarray]:
+        """Weights of `count` critics, each its own: float32 [count, *shape], He's normal distribution, biases 0."""
+        weights = []
+        for index, shape in enumerate(self.shapes):
+            if len(shape) == 1:
+                weights.append(np.zeros((count, *shape), np.float32))
+            else:
+                stddev = np.float32(np.sqrt(2 / np.prod(shape[:-1])))
+                stream = rng.stream(seed, "critics", index)
+                weights.append(stddev * stream.standard_normal((count, *shape), np.float32))
+        return weights
+
+    def __call__(self, weights: list[tf.Tensor], images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Scores [B] of images float32 [B, H, W, C] with integer labels [B]; higher is more real."""
+        kernel_1, bias_1, kernel_2, bias_2, dense = weights
+        planes = tf.one_hot(labels, self._num_classes)[:, None, None, :]
+
+        def convolved(maps, kernel, bias):
+            shape = tf.concat([tf.shape(maps)[:3], [self._num_classes]], 0)
+            maps = tf.concat([maps, tf.broadcast_to(planes, shape)], -1)
+            return tf.nn.leaky_relu(tf.nn.conv2d(maps, kernel, 2, "SAME") + bias, _SLOPE)
+
+        hidden = convolved(convolved(images, kernel_1, bias_1), kernel_2, bias_2)
+        return tf.matmul(tf.reshape(hidden, [tf.shape(images)[0], -1]), dense)[:, 0]
+
+    def loss(self, weights: list[tf.Tensor], real: tf.Tensor, fake: tf.Tensor, labels: tf.Tensor, mix: tf.Tensor,
+             penalty: float) -> tf.Tensor:
+        """The discriminator's loss with gradient penalty (Gulrajani et al. 2017; equation 12 of GS-WGAN).
+
+        Args:
+          weights: of one critic.
+          real, fake: images [B, H, W, C] of the same labels [B]: the label alone must not tell them apart.
+          labels: integers [B].
+          mix: where between fake (0) and real (1) the gradient's norm is asked to be 1, float32 [B].
+          penalty: its weight.
+        """
+        between = fake + mix[:, None, None, None] * (real - fake)
+        gradients = self.image_gradients(weights, between, labels)
+        norms = tf.sqrt(tf.reduce_sum(tf.square(gradients), [1, 2, 3]) + 1e-12)
+        distance = tf.reduce_mean(self(weights, real, labels) - self(weights, fake, labels))
+        return penalty * tf.reduce_mean(tf.square(norms - 1.0)) - distance
+
+    def image_gradients(self, weights: list[tf.Tensor], images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Gradient of each image's score with respect to it, [B, H, W, C]: to where it looks more real."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(images)
+            total = tf.reduce_sum(self(weights, images, labels))
+        return tape.gradient(total, images)

@@ -1,0 +1,140 @@
+"""Tables 1 and 2 of the DataLens paper, with more methods: trains and evaluates what is missing, and writes the table.
+
+    python run_scripts/reproduce/table1.py --runs_dir RUNS [--methods dp_merf dp_gan ...] [--datasets mnist ...]
+        [--epsilons 1 10] [--seeds 1] [--size small | full] [--only_table]
+
+A cell of the table is a run folder RUNS/METHOD_DATASET_epsEPSILON_seedSEED. The same command continues what was
+interrupted and skips what is done; RUNS/costs has what each took. RUNS/table1.md and table1.csv are written after every
+cell, with a row for each run folder in RUNS, whatever the command asked for.
+
+`small` fits two cores: minutes to an hour per cell. `full` is the size of the papers where they say one, for a GPU.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from datalens_tf import _files
+from datalens_tf.evaluation import comparison, references
+from datalens_tf.privacy.statement import round_up
+
+# In the order of the table. Whatever is not here is the method's default, or its preset's.
+SMALL = {
+    "dcgan": [],
+    "dp_gan": [],
+    "dp_cgan": [],
+    "pate_gan": [],
+    "g_pate": [],
+    "pate_cgan": [],
+    "gs_wgan": [],
+    "dp_merf": [],
+    "datalens": ["--output_contrast", "2"],
+}
+FULL = {
+    "dcgan": ["--num_steps", "20000"],
+    "dp_gan": ["--num_steps", "20000", "--batch_size", "2048", "--discriminator_filters", "64"],
+    "dp_cgan": ["--num_steps", "20000", "--batch_size", "2048", "--discriminator_filters", "64"],
+    "pate_gan": ["--num_teachers", "4000", "--discriminator_filters", "32", "--discriminator_units", "128"],
+    "g_pate": ["--batch_size", "64", "--discriminator_filters", "32", "--discriminator_units", "128"],
+    "pate_cgan": [],
+    "gs_wgan": ["--num_steps", "20000", "--critic_filters", "64"],
+    "dp_merf": ["--num_features", "10000"],
+    "datalens": ["--output_contrast", "2"],
+}
+SIZES = {"small": SMALL, "full": FULL}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--methods", nargs="+", choices=SMALL, default=list(SMALL))
+    parser.add_argument("--datasets", nargs="+", default=["mnist", "fashion_mnist"])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[1, 10])
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--only_table", action="store_true", help="of what there is")
+    args = parser.parse_args()
+    if not args.only_table:
+        for seed in range(args.seeds):
+            for dataset in args.datasets:
+                for method in args.methods:
+                    for epsilon in [None] if method == "dcgan" else args.epsilons:
+                        fill(args.runs_dir, method, dataset, epsilon, seed, SIZES[args.size][method])
+                        write_table(args.runs_dir)
+    print(write_table(args.runs_dir), end="")
+
+
+def fill(runs_dir: pathlib.Path, method: str, dataset: str, epsilon: float | None, seed: int, flags: list[str]) -> None:
+    """Trains and evaluates one cell, unless that is done."""
+    shown = "none" if epsilon is None else f"{epsilon:g}"
+    name = f"{method}_{dataset}_eps{shown}_seed{seed}"
+    folder, costs = runs_dir / name, runs_dir / "costs" / f"{name}.json"
+    if (folder / "metrics.json").exists():
+        return
+    resume = ["--resume"] if (folder / "config.json").exists() else []
+    if not (folder / "privacy.json").exists():
+        call(costs, "training", "train", *resume, "--output_dir", str(folder), "--method", method,
+             "--preset", dataset, "--epsilon", shown, "--seed", str(seed), *flags)
+    call(costs, "evaluation", "evaluate", "--samples", str(folder), "--metrics", "utility,quality")
+
+
+def call(costs: pathlib.Path, what: str, *arguments: str) -> None:
+    """Runs the program, and adds what it took to the file."""
+    print("datalens", *arguments, file=sys.stderr, flush=True)
+    start = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "datalens_tf", *arguments])
+    _, status, usage = os.wait4(process.pid, 0)
+    known = json.loads(costs.read_text()) if costs.exists() else {}
+    before = known.get(what, {"seconds": 0.0, "peak_memory_gib": 0.0, "sittings": 0})
+    known[what] = {"seconds": round(before["seconds"] + time.monotonic() - start, 1),
+                   "peak_memory_gib": round(max(before["peak_memory_gib"], usage.ru_maxrss / 2**20), 2),
+                   "sittings": before["sittings"] + 1}
+    costs.parent.mkdir(parents=True, exist_ok=True)
+    _files.atomic_write(costs, json.dumps(known) + "\n")
+    if status:
+        sys.exit(os.waitstatus_to_exitcode(status))
+
+
+def write_table(runs_dir: pathlib.Path) -> str:
+    """Writes table1.md and table1.csv, and returns the former."""
+    results = {folder: comparison.read_result(folder) for folder in sorted(runs_dir.glob("*_*_eps*_seed*"))
+               if (folder / "metrics.json").exists()}
+    if not results:
+        return ""
+    order = list(SMALL)
+    rows = [row(folder, result) for folder, result in sorted(results.items(), key=lambda item: (
+        item[1].dataset != "mnist", item[1].dataset, order.index(item[1].method), item[1].epsilon))]
+    _files.atomic_write(runs_dir / "table1.md", comparison.markdown(rows))
+    _files.atomic_write(runs_dir / "table1.csv", comparison.csv_text(rows))
+    return comparison.markdown(rows)
+
+
+def row(folder: pathlib.Path, result: comparison.Result) -> dict[str, str]:
+    """One run."""
+    statement = json.loads((folder / "privacy.json").read_text())
+    cost_file = folder.parent / "costs" / f"{folder.name}.json"
+    cost = json.loads(cost_file.read_text()).get("training", {}) if cost_file.exists() else {}
+    private, epsilons = statement["private"], statement.get("epsilon_by_accountant") or {}
+    published = references.published(result.method, result.dataset, statement.get("epsilon_budget"))
+    return {
+        "data": result.dataset, "method": result.method,
+        "epsilon": f"{round_up(result.epsilon)} ({result.accountant})" if private else "inf",
+        **{name: "" if epsilons.get(name) is None else round_up(epsilons[name])
+           for name in ("classic_rdp", "rdp", "pld", "gdp")},
+        "adjacency": result.adjacency if private else "",
+        "accuracy": f"{result.accuracy:.4f}" + (
+            f" ± {result.accuracy_std:.4f}" if result.accuracy_std is not None else ""),
+        "IS": f"{result.others['inception score']:.2f}",
+        "Frechet, domain classifier": f"{result.others['Frechet distance, domain classifier']:.1f}",
+        "minutes": f"{cost['seconds'] / 60:.0f}" if cost else "",
+        "GiB": f"{cost['peak_memory_gib']:.1f}" if cost else "",
+        "published": "; ".join(f"{value:.3f} ({source})" for source, value in published.items()),
+        "run": folder.name}
+
+
+if __name__ == "__main__":
+    main()
