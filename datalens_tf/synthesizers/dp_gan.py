@@ -81,7 +81,8 @@ class DpGan(RunSynthesizer):
             released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
                      "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator "
-                     "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in interruptions.",
+                     "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in "
+                     "interruptions.",
             seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
         return gan.student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - self._loop.done,
                                            gan.noise, len(dataset))
