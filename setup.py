@@ -56,7 +56,7 @@ setup(
         "eval": _EVAL,
         "ray": [_RAY],
         # selenium drives the browser that shows reports; jsonschema checks metrics.json.
-        "test": ["pytest", "hypothesis", "selenium", "jsonschema", _RAY, *_EVAL],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "selenium", "jsonschema", _RAY, *_EVAL],
     },
     entry_points={"console_scripts": ["datalens = datalens_tf.cli:main"]},
     classifiers=[

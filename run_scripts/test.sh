@@ -3,4 +3,5 @@
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 install test
 cd "$project"
-"$venv/bin/python" -m pytest tests "$@"
+# Two at a time: the tests of actors and of killed processes mostly wait.
+"$venv/bin/python" -m pytest tests --numprocesses 2 --dist worksteal "$@"
