@@ -124,8 +124,8 @@ class DpGanConfig(MethodConfig):
     sampling_probability: float | None = None
     clip_norm: float = 1.0
     noise_multiplier: float | None = None
-    num_steps: int = 2000
-    critic_steps: int = 4
+    num_steps: int = 1500
+    critic_steps: int = 1
     generator_steps: int = 1
     generator_batch_size: int = 128
     loss: str = "non_saturating"
@@ -135,13 +135,13 @@ class DpGanConfig(MethodConfig):
     learning_rate: float = 5e-4
     beta_1: float = 0.5
     beta_2: float = 0.9
-    discriminator_filters: int = 32
-    instance_noise: float = 0.3
+    discriminator_filters: int = 16
+    instance_noise: float = 0.5
     mode_seeking: float = 0.3
     latent_dim: int = 64
     latent_distribution: str = "normal"
-    generator_filters: int = 64
-    generator_units: int = 512
+    generator_filters: int = 32
+    generator_units: int = 256
     student_learning_rate: float = 5e-4
     student_beta_2: float = 0.9
     ema_decay: float = 0.99
@@ -181,7 +181,6 @@ class DpCganConfig(DpGanConfig):
     """Settings of DP-CGAN: those of DP-GAN, with other defaults."""
 
     method: str = "dp_cgan"
-    critic_steps: int = 1
     fake_clipping: str = "per_example"
     optimizer: str = "sgd"
     learning_rate: float = 0.1

@@ -1,7 +1,7 @@
 """Tables 1 and 2 of the DataLens paper, with more methods: trains and evaluates what is missing, and writes the table.
 
     python run_scripts/reproduce/table1.py --runs_dir RUNS [--methods dp_merf dp_gan ...] [--datasets mnist ...]
-        [--epsilons 1 10] [--seeds 1] [--size small | full] [--only_table]
+        [--epsilons 1 10] [--seeds 1] [--classifiers 3] [--size small | full] [--only_table]
 
 A cell of the table is a run folder RUNS/METHOD_DATASET_epsEPSILON_seedSEED. The same command continues what was
 interrupted and skips what is done; RUNS/costs has what each took. RUNS/table1.md and table1.csv are written after every
@@ -14,11 +14,13 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
 
 from datalens_tf import _files
+from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.evaluation import comparison, references
 from datalens_tf.privacy.statement import round_up
 
@@ -55,6 +57,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["mnist", "fashion_mnist"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1, 10])
     parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--classifiers", type=int, default=3, help="how many are trained to measure a generator")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--only_table", action="store_true", help="of what there is")
     args = parser.parse_args()
@@ -63,12 +66,14 @@ def main() -> None:
             for dataset in args.datasets:
                 for method in args.methods:
                     for epsilon in [None] if method == "dcgan" else args.epsilons:
-                        fill(args.runs_dir, method, dataset, epsilon, seed, SIZES[args.size][method])
+                        fill(args.runs_dir, method, dataset, epsilon, seed, SIZES[args.size][method],
+                             args.classifiers)
                         write_table(args.runs_dir)
     print(write_table(args.runs_dir), end="")
 
 
-def fill(runs_dir: pathlib.Path, method: str, dataset: str, epsilon: float | None, seed: int, flags: list[str]) -> None:
+def fill(runs_dir: pathlib.Path, method: str, dataset: str, epsilon: float | None, seed: int, flags: list[str],
+         classifiers: int) -> None:
     """Trains and evaluates one cell, unless that is done."""
     shown = "none" if epsilon is None else f"{epsilon:g}"
     name = f"{method}_{dataset}_eps{shown}_seed{seed}"
@@ -79,7 +84,8 @@ def fill(runs_dir: pathlib.Path, method: str, dataset: str, epsilon: float | Non
     if not (folder / "privacy.json").exists():
         call(costs, "training", "train", *resume, "--output_dir", str(folder), "--method", method,
              "--preset", dataset, "--epsilon", shown, "--seed", str(seed), *flags)
-    call(costs, "evaluation", "evaluate", "--samples", str(folder), "--metrics", "utility,quality")
+    call(costs, "evaluation", "evaluate", "--samples", str(folder), "--metrics", "utility,quality",
+         "--seeds", str(classifiers))
 
 
 def call(costs: pathlib.Path, what: str, *arguments: str) -> None:
@@ -101,39 +107,29 @@ def call(costs: pathlib.Path, what: str, *arguments: str) -> None:
 
 def write_table(runs_dir: pathlib.Path) -> str:
     """Writes table1.md and table1.csv, and returns the former."""
-    results = {folder: comparison.read_result(folder) for folder in sorted(runs_dir.glob("*_*_eps*_seed*"))
-               if (folder / "metrics.json").exists()}
+    results = [comparison.read_result(folder) for folder in sorted(runs_dir.glob("*_*_eps*_seed*"))
+               if (folder / "metrics.json").exists()]
     if not results:
         return ""
-    order = list(SMALL)
-    rows = [row(folder, result) for folder, result in sorted(results.items(), key=lambda item: (
-        item[1].dataset != "mnist", item[1].dataset, order.index(item[1].method), item[1].epsilon))]
+    rows = [row | more(list(map(pathlib.Path, row["runs"].split(" ")))) for row in comparison.table(results)]
     _files.atomic_write(runs_dir / "table1.md", comparison.markdown(rows))
     _files.atomic_write(runs_dir / "table1.csv", comparison.csv_text(rows))
     return comparison.markdown(rows)
 
 
-def row(folder: pathlib.Path, result: comparison.Result) -> dict[str, str]:
-    """One run."""
-    statement = json.loads((folder / "privacy.json").read_text())
-    cost_file = folder.parent / "costs" / f"{folder.name}.json"
-    cost = json.loads(cost_file.read_text()).get("training", {}) if cost_file.exists() else {}
-    private, epsilons = statement["private"], statement.get("epsilon_by_accountant") or {}
-    published = references.published(result.method, result.dataset, statement.get("epsilon_budget"))
+def more(runs: list[pathlib.Path]) -> dict[str, str]:
+    """Of runs that differ in seeds only: epsilon by every accountant, what training took, and published accuracies."""
+    statement = json.loads((runs[0] / "privacy.json").read_text())
+    costs = [json.loads(path.read_text())["training"] for run in runs
+             if (path := run.parent / "costs" / f"{run.name}.json").exists()]
+    published = references.published(statement["method"], statement["dataset"], statement.get("epsilon_budget"))
+    epsilons = statement.get("epsilon_by_accountant") or {}
     return {
-        "data": result.dataset, "method": result.method,
-        "epsilon": f"{round_up(result.epsilon)} ({result.accountant})" if private else "inf",
-        **{name: "" if epsilons.get(name) is None else round_up(epsilons[name])
-           for name in ("classic_rdp", "rdp", "pld", "gdp")},
-        "adjacency": result.adjacency if private else "",
-        "accuracy": f"{result.accuracy:.4f}" + (
-            f" ± {result.accuracy_std:.4f}" if result.accuracy_std is not None else ""),
-        "IS": f"{result.others['inception score']:.2f}",
-        "Frechet, domain classifier": f"{result.others['Frechet distance, domain classifier']:.1f}",
-        "minutes": f"{cost['seconds'] / 60:.0f}" if cost else "",
-        "GiB": f"{cost['peak_memory_gib']:.1f}" if cost else "",
+        **{f"epsilon, {name}": "" if epsilons.get(name) is None else round_up(epsilons[name]) for name in ACCOUNTANTS},
+        "minutes of training": f"{statistics.fmean(cost['seconds'] for cost in costs) / 60:.0f}" if costs else "",
+        "peak memory, GiB": f"{max(cost['peak_memory_gib'] for cost in costs):.1f}" if costs else "",
         "published": "; ".join(f"{value:.3f} ({source})" for source, value in published.items()),
-        "run": folder.name}
+        "runs": " ".join(run.name for run in runs)}
 
 
 if __name__ == "__main__":

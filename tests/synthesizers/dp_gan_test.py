@@ -187,7 +187,7 @@ def test_sampling_is_poisson_and_has_no_seed():
 
 
 def test_instance_noise_is_as_secret_as_the_sampling_and_its_own_for_each_example(monkeypatch):
-    seen, model = [], gan(tiny.dataset(), RESOLVED.replace(sampling_probability=1.0))
+    seen, model = [], gan(tiny.dataset(), RESOLVED.replace(sampling_probability=1.0, instance_noise=0.3))
     original = model.clipped_sum
     monkeypatch.setattr(model, "clipped_sum", lambda chosen, blur: seen.append(blur) or original(chosen, blur))
     for _ in range(2):
