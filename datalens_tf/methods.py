@@ -17,6 +17,9 @@ class DpMerfConfig(MethodConfig):
       num_features: random Fourier features per image [D], even.
       bandwidths: of the kernels, comma-separated standard deviations in pixel units: distances between images that
         they tell apart. Fixed numbers: a median over the records would be private.
+      autoencoder_dim: numbers in the code of a private linear autoencoder, by which images are then compared; costs
+        one more release. 0 compares pixels.
+      autoencoder_clip_norm: l2 norm that images are shortened to for the autoencoder, in pixel units.
       noise_multiplier: standard deviation of the noise divided by the sensitivity; None calibrates it to the budget.
       batch_size: synthetic images per step of the generator, the same number for each class.
       fit_steps: steps of the generator; post-processing, free in privacy.
@@ -25,6 +28,8 @@ class DpMerfConfig(MethodConfig):
     method: str = "dp_merf"
     num_features: int = 4000
     bandwidths: str = "5,10"
+    autoencoder_dim: int = 0
+    autoencoder_clip_norm: float = 10.0
     noise_multiplier: float | None = None
     batch_size: int = 500
     fit_steps: int = 3000
@@ -40,9 +45,10 @@ class DpMerfConfig(MethodConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        for name, least in (("num_features", 2), ("batch_size", 1), ("fit_steps", 1)):
+        for name, least in (("num_features", 2), ("batch_size", 1), ("fit_steps", 1), ("autoencoder_dim", 0)):
             _validate.integer(name, getattr(self, name), at_least=least)
         _validate.require(self.num_features % 2 == 0, "num_features", self.num_features, "to be even")
+        _validate.positive("autoencoder_clip_norm", self.autoencoder_clip_norm)
         if self.noise_multiplier is not None:
             _validate.positive("noise_multiplier", self.noise_multiplier)
         for bandwidth in self.kernel_bandwidths:

@@ -1,4 +1,4 @@
-"""DP-MERF: a generator fitted to one private release of mean embeddings.
+"""DP-MERF: a generator fitted to one private release of mean embeddings, of pixels or of a private autoencoder's codes.
 
 Source: Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embeddings with Random Features for
 Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
@@ -9,6 +9,8 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
   data, and release them apart for others.
 - Noise is exact (integer features, rounded Gaussian noise), and calibrated by the exact accountant.
 - Bandwidths of the kernels are constants. The authors' code takes the median distance of records, which is private.
+- The autoencoder (`autoencoder_dim`) is linear, from one more release (`SecondMoment`). As random features are of
+  linear maps of an image, codes instead of pixels only change which maps.
 - The squared distance is estimated without bias: the mean square of a batch's mean embedding counts each image's own
   square, which would reward images for being alike.
 """
@@ -23,6 +25,7 @@ from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.noise import noise_source
+from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DpMerfConfig
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.statement import Guarantee, make_statement
@@ -34,11 +37,15 @@ from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 _ASSUMPTIONS = (
     "Sensitivity: replacing one record changes the released sums by at most {l2_sensitivity:g} in l2 norm, in units of "
-    "one record's features, whatever the record and its label are. The release is made once.",
+    "one record's features, whatever the record and its label are. The release is made once.{autoencoder}",
     "Public: the settings, the number of records, the list of classes, the image shape, the random features, and that "
     "pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
     "Noise: {noise_source}. {noise_caveat}",
 )
+_AUTOENCODER = (" Before it, the sum of x x^T over records x, shortened to l2 norm {clip_norm:g}, is released once: "
+                "replacing one changes it by at most sqrt(2) * {clip_norm:g}^2.")
+_CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoencoder computed from one release of all "
+          "records' second moments, with as much noise.")
 _CHUNK = 1000  # records whose features are in memory at once
 
 
@@ -51,22 +58,32 @@ class DpMerf(RunSynthesizer):
     def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
         config = self.config = _calibrated(self.config)
         mechanism, noise = MeanEmbedding(noise_multiplier=config.noise_multiplier), noise_source(config)
-        features = RandomFourierFeatures(
-            num_features=config.num_features, bandwidths=config.kernel_bandwidths,
-            dimension=int(np.prod(config.image_shape)), seed=config.seed)
-        frequencies = tf.constant(features.frequencies())
         self.folder.create()
         with exclusive(self.folder.path):
             identity = {"num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)}
             ledger = open_run(self.folder, config, identity, mechanism.dp_event())
             releases = ReleaseStore(self.folder.releases)
             releases.check(ledger)
-            noisy = releases.load(1)
-            if noisy is None:
-                sums = mechanism.sums(_batches(dataset, frequencies), config.num_classes)
-                charge = ledger.spend(mechanism.dp_event(), step=1)
-                noisy = mechanism.privatize(sums, noise, charge)
-                releases.store(1, charge, noisy)
+
+            def released(step, mechanism, sums):
+                """The stored release of this step, or a new one: charged, then drawn, then stored."""
+                noisy = releases.load(step)
+                if noisy is None:
+                    exact, charge = sums(), ledger.spend(mechanism.dp_event(), step=step)
+                    noisy = mechanism.privatize(exact, noise, charge)
+                    releases.store(step, charge, noisy)
+                return noisy
+
+            frequencies = RandomFourierFeatures(
+                num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
+                dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
+            if config.autoencoder_dim:
+                moment = SecondMoment(clip_norm=config.autoencoder_clip_norm, noise_multiplier=config.noise_multiplier)
+                noisy = released(1, moment, lambda: moment.sums(images for images, _ in _chunks(dataset)))
+                frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
+            frequencies = tf.constant(frequencies)
+            noisy = released(_num_releases(config), mechanism, lambda: mechanism.sums(
+                _batches(dataset, frequencies), config.num_classes))
             student = EmbeddingStudent(config, mechanism.means(noisy), frequencies)
             self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
@@ -74,10 +91,13 @@ class DpMerf(RunSynthesizer):
             self._loop.run(student.train)
         guarantee = Guarantee(
             event=mechanism.dp_event(), assumptions=_ASSUMPTIONS,
-            facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features},
+            facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features,
+                   "autoencoder_dim": config.autoencoder_dim,
+                   "autoencoder": _AUTOENCODER.format(clip_norm=config.autoencoder_clip_norm)
+                   if config.autoencoder_dim else ""},
             released="Per class, the sum of {num_features} random features of its records and their number, once, with "
                      "Gaussian noise of {noise_multiplier_per_step:.6g} times the sensitivity on every coordinate. The "
-                     "generator was fitted to these numbers alone.",
+                     "generator was fitted to these numbers alone." + (_CODES if config.autoencoder_dim else ""),
             seeds=f"seed {config.seed} for random features, weights, latents and labels")
         return student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - len(releases), noise,
                                        len(dataset))
@@ -138,13 +158,25 @@ def _calibrated(config: DpMerfConfig) -> MethodConfig:
     """With the noise that the budget asks for, where none is given."""
     if config.noise_multiplier is not None:
         return config
-    multiplier = accounting.calibrate_noise_multiplier(1, config.epsilon, config.delta, config.accountant)
+    multiplier = accounting.calibrate_noise_multiplier(
+        _num_releases(config), config.epsilon, config.delta, config.accountant)
     return config.replace(noise_multiplier=multiplier)
+
+
+def _num_releases(config: DpMerfConfig) -> int:
+    """The last is that of the embeddings."""
+    return 2 if config.autoencoder_dim else 1
+
+
+def _chunks(dataset: Dataset):
+    """Images and labels of all records."""
+    for start in range(0, len(dataset), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        yield to_unit(dataset.images[chunk]), dataset.labels[chunk]
 
 
 def _batches(dataset: Dataset, frequencies: tf.Tensor):
     """Features and labels of all records, in chunks."""
     of = tf.function(RandomFourierFeatures.of, reduce_retracing=True)
-    for start in range(0, len(dataset), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        yield of(to_unit(dataset.images[chunk]), frequencies).numpy(), dataset.labels[chunk]
+    for images, labels in _chunks(dataset):
+        yield of(images, frequencies).numpy(), labels

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
+from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DpMerfConfig
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, embedding_distance
@@ -25,6 +26,7 @@ class TestDpMerf(PrivateSynthesizerConformance):
         statement = run.privacy_statement()
         assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 1
         assert statement["noise_multiplier_per_step"] == run.config.noise_multiplier
+        assert "codes" not in run.folder.statement_text.read_text()
 
     def test_the_generator_is_a_function_of_the_release(self, run, tmp_path):
         """Other records with the same stored release give the same generator: nothing else was looked at."""
@@ -65,6 +67,48 @@ class TestDpMerf(PrivateSynthesizerConformance):
         assert seen == [[0]]
 
 
+class TestDpMerfWithAutoencoder(PrivateSynthesizerConformance):
+    CONFIG = CONFIG.replace(autoencoder_dim=5)
+
+    def test_both_releases_are_charged_and_the_noise_pays_for_both(self, run):
+        statement, text = run.privacy_statement(), run.folder.statement_text.read_text()
+        assert run.config.noise_multiplier == accounting.calibrate_noise_multiplier(2, 2.0, 1e-5, "gdp")
+        assert statement["num_charges"] == 2 and statement["epsilon"] == pytest.approx(2.0, rel=1e-6)
+        assert "sqrt(2) * 10^2" in " ".join(text.split()) and "codes of 5 numbers" in " ".join(text.split())
+
+    def test_charges_are_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch):
+        seen, data = [], tiny.dataset()
+        for kind in (SecondMoment, MeanEmbedding):
+            def watching(mechanism, sums, noise, index, original=kind.privatize):
+                seen.append([charge.index for charge in PrivacyLedger.read(tmp_path / "ledger.jsonl").charges])
+                return original(mechanism, sums, noise, index)
+
+            monkeypatch.setattr(kind, "privatize", watching)
+        self.make(tmp_path).fit(data.images, data.labels)
+        assert seen == [[0], [0, 1]]
+
+    def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch):
+        other, data = tiny.dataset(seed=5), tiny.dataset()
+        first = self.make(tmp_path / "a", insecure_noise_seed=1).fit(data.images, data.labels)
+        for step, kind in ((1, SecondMoment), (2, MeanEmbedding)):
+            noisy = ReleaseStore(first.folder.releases).load(step)
+            monkeypatch.setattr(kind, "privatize", lambda *args, noisy=noisy: noisy)
+        second = self.make(tmp_path / "b", insecure_noise_seed=1).fit(other.images, other.labels)
+        np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+
+    def test_a_run_killed_between_the_releases_does_not_pay_for_the_first_again(self, tmp_path, monkeypatch):
+        def killed(*args):
+            raise KeyboardInterrupt
+
+        data = tiny.dataset()
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(MeanEmbedding, "sums", killed)
+            self.make(tmp_path).fit(data.images, data.labels)
+        run = self.make(tmp_path).fit(data.images, data.labels)
+        assert len(PrivacyLedger.read(tmp_path / "ledger.jsonl").charges) == 2
+        assert run.privacy_statement()["num_burnt_charges"] == 0
+
+
 def test_the_distance_is_unbiased():
     """Of images from the same distribution as the means are of, the mean of many estimates is -|means|^2."""
     stream = np.random.default_rng(0)
@@ -95,6 +139,8 @@ def test_without_noise_the_generator_approaches_the_records():
 @pytest.mark.parametrize("changes, message", [
     ({"num_features": 41}, "num_features=41 to be even"), ({"bandwidths": "2,x"}, "bandwidths='2,x' to be numbers"),
     ({"bandwidths": "0"}, "bandwidths=0.0 > 0"), ({"noise_multiplier": 0.0}, "noise_multiplier=0.0 > 0"),
+    ({"autoencoder_dim": -1}, "autoencoder_dim=-1 >= 0"),
+    ({"autoencoder_clip_norm": 0.0}, "autoencoder_clip_norm=0.0 > 0"),
     ({"epsilon": None}, "epsilon=None"), ({"fit_steps": 0}, "fit_steps=0 >= 1")])
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):

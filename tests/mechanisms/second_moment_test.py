@@ -1,0 +1,88 @@
+"""The sensitivity of second moments, on neighbouring data; their noise; and the autoencoder that they give."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
+from datalens_tf.mechanisms.second_moment import _STEPS, SecondMoment
+
+D = 4
+MECHANISM = SecondMoment(clip_norm=2.0, noise_multiplier=3.0)
+
+
+def records(random, count):
+    """Short ones, long ones, and what no image is: zero, huge, infinite, NaN."""
+    found = random.normal(size=(count, D)) * random.choice([0.1, 1.0, 5.0], (count, 1))
+    odd = [np.zeros(D), np.full(D, 1e300), np.full(D, np.inf), np.full(D, np.nan), 2 * np.eye(D)[0], 2 * np.eye(D)[1]]
+    for index in range(count):
+        if random.random() < 0.4:
+            found[index] = odd[random.integers(len(odd))]
+    return found
+
+
+def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():
+    random, largest = np.random.default_rng(0), 0.0
+    for _ in range(400):
+        mine = records(random, 6)
+        other = mine.copy()
+        other[random.integers(6)] = records(random, 1)[0]
+        largest = max(largest, np.linalg.norm(MECHANISM.sums([mine]) - MECHANISM.sums([other])))
+    assert largest <= MECHANISM.L2_SENSITIVITY == math.sqrt(2) * _STEPS**2
+    assert largest > 0.999 * MECHANISM.L2_SENSITIVITY  # It is attained, so it cannot be smaller.
+
+
+def test_sums_are_exact_integers_whatever_the_chunks():
+    mine = records(np.random.default_rng(1), 30)
+    whole = MECHANISM.sums([mine])
+    np.testing.assert_array_equal(whole, MECHANISM.sums(mine[i:i + 7] for i in range(0, 30, 7)))
+    units = MECHANISM.contributions(mine)
+    loop = np.zeros((D, D))
+    for row in units:
+        loop += np.outer(row, row)
+    np.testing.assert_array_equal(whole, loop)
+    assert np.all(whole == np.rint(whole))
+
+
+def test_short_records_are_counted_as_they_are():
+    units = MECHANISM.contributions(np.array([[0.5, -0.25, 0.0, 1.0]]))
+    np.testing.assert_array_equal(units, [[0.25 * _STEPS, -0.125 * _STEPS, 0, 0.5 * _STEPS]])
+
+
+def test_noise_has_the_stated_size_and_the_price_is_one_gaussian():
+    noisy = SecondMoment(clip_norm=2.0, noise_multiplier=3.0).privatize(
+        np.zeros((300, 300)), RoundedGaussianNoise(), 0)
+    expected = 3.0 * MECHANISM.L2_SENSITIVITY
+    assert noisy.std() == pytest.approx(expected, rel=6 / math.sqrt(2 * noisy.size))
+    assert MECHANISM.dp_event() == dp_accounting.GaussianDpEvent(3.0)
+
+
+def test_noise_that_would_broadcast_is_refused():
+    class Narrow(NoiseSource):
+        is_secure, description, caveat = False, "", ""
+
+        def draw(self, shape, stddev, index):
+            return np.zeros((1, 1))
+
+    with pytest.raises(InvalidArgumentError, match="noise.shape"):
+        MECHANISM.privatize(np.zeros((D, D)), Narrow(), 0)
+    with pytest.raises(InvalidArgumentError, match="to be integers"):
+        MECHANISM.privatize(np.full((D, D), 0.5), RoundedGaussianNoise(), 0)
+
+
+def test_the_encoder_is_that_of_principal_components():
+    random = np.random.default_rng(2)
+    images = random.normal(size=(500, 2)) @ random.normal(size=(2, 6)) * 0.1 + 0.001 * random.normal(size=(500, 6))
+    mechanism = SecondMoment(clip_norm=10.0, noise_multiplier=1.0)
+    encoder = mechanism.encoder(mechanism.sums([images]), 2)
+    np.testing.assert_allclose(encoder.T @ encoder, np.eye(2), atol=1e-6)
+    assert np.linalg.norm(images - images @ encoder @ encoder.T) < 0.05 * np.linalg.norm(images)
+
+
+@pytest.mark.parametrize("changes", [{"clip_norm": 0.0}, {"noise_multiplier": 0.0}, {"clip_norm": math.inf}])
+def test_bad_settings_are_refused(changes):
+    with pytest.raises(InvalidArgumentError):
+        SecondMoment(**{"clip_norm": 1.0, "noise_multiplier": 1.0} | changes)
