@@ -26,7 +26,7 @@ from datalens_tf.privacy.statement import round_up
 
 # In the order of the table. Whatever is not here is the method's default, or its preset's.
 SMALL = {
-    "dcgan": [],
+    "dcgan": ["--num_steps", "3000"],
     "dp_gan": [],
     "dp_cgan": [],
     "pate_gan": [],

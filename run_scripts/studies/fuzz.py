@@ -33,6 +33,7 @@ from datalens_tf.data.datasets import as_dataset, load_dataset
 from datalens_tf.errors import DataLensError
 from datalens_tf.evaluation.comparison import read_result
 from datalens_tf.evaluation.report import RunFacts
+from datalens_tf.methods import CONFIGS, config_from_json
 from datalens_tf.privacy.ledger import PrivacyLedger
 
 
@@ -216,9 +217,13 @@ def picture_folder(random, folder):
 
 
 def config_json(random, folder):
-    config = DataLensConfig.from_json(mutate_json(random, CONFIG_TEXT).decode("utf-8", "surrogateescape"))
-    check(DataLensConfig.from_json(config.to_json()) == config, "settings do not survive a round trip")
-    check(config.noise_stddev > 0 and 0 < config.delta < 1 and config.epsilon > 0 and config.top_k >= 1, "no privacy")
+    text = str(random.choice(CONFIG_TEXTS))
+    config = config_from_json(mutate_json(random, text).decode("utf-8", "surrogateescape"))
+    check(config_from_json(config.to_json()) == config, "settings do not survive a round trip")
+    if config.method != "dcgan":
+        check(0 < config.delta < 1 and config.epsilon > 0, "no privacy")
+        for name in {"noise_stddev", "noise_multiplier", "top_k"} & set(json.loads(text)):
+            check(getattr(config, name) is None or getattr(config, name) > 0, f"no privacy without {name}")
 
 
 def make_ledger(folder, charges=4):
@@ -379,7 +384,7 @@ def command_line(random, folder):
 
 ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, ledger_file, snapshot, stored_sum, run_folder,
                 command_line)
-CONFIG_TEXT = preset("mnist", 1.0).to_json()
+CONFIG_TEXTS = [preset("mnist", None if method == "dcgan" else 1.0, method).to_json() for method in CONFIGS]
 SMALL = DataLensConfig(
     dataset="tiny", image_shape=(8, 8, 1), num_classes=3, num_teachers=4, batch_size=3, top_k=5, noise_stddev=40.0,
     vote_threshold=0.5, latent_dim=4, teacher_batch_size=3, warmup_teacher_steps=1, teacher_steps=1,
