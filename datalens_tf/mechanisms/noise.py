@@ -64,8 +64,8 @@ class RoundedGaussianNoise(NoiseSource):
     is_secure = True
     description = ("Gaussian noise of infinite precision, rounded to integers, from the operating system's entropy "
                    "(os.urandom), without a seed")
-    caveat = ("Votes are integers, so the release is the Gaussian mechanism's result, rounded: the analysis of the "
-              "Gaussian mechanism holds for it as it is, and no floating-point number shows in it.")
+    caveat = ("What is summed are integers, so the release is the Gaussian mechanism's result, rounded: the analysis "
+              "of the Gaussian mechanism holds for it as it is, and no floating-point number shows in it.")
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
         """See `NoiseSource.draw`; the values are integers. Refuses a stddev that float64 could not add exactly."""
