@@ -437,10 +437,12 @@ class FedGsWganConfig(CriticConfig):
 
     method: str = "fed_gs_wgan"
     num_users: int | None = None
-    users_per_round: int = 50
-    num_steps: int = 50
-    warmup_steps: int = 50
-    ema_decay: float = 0.99
+    users_per_round: int = 10
+    num_steps: int = 10
+    warmup_steps: int = 20
+    learning_rate: float = 1e-3
+    student_learning_rate: float = 1e-3
+    ema_decay: float = 0.9
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("fed_gs_wgan",)
     ADJACENCY: typing.ClassVar[str] = "replace-one-user"
@@ -471,11 +473,13 @@ class FedAvgGanConfig(CriticConfig):
     method: str = "fed_avg_gan"
     num_users: int | None = None
     sampling_probability: float = 0.1
-    num_steps: int = 500
+    batch_size: int = 64
+    num_steps: int = 200
     generator_steps: int = 1
     learning_rate: float = 1e-3
-    clip_norm: float = 0.1
-    ema_decay: float = 0.99
+    clip_norm: float = 0.5
+    student_learning_rate: float = 1e-3
+    ema_decay: float = 0.9
     accountant: str = "pld"
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("fed_avg_gan",)

@@ -9,8 +9,9 @@ discriminator.
 
 The price. A user more or less changes a round's sum by at most S, and takes part with probability q, independently of
 all others: a Poisson-sampled Gaussian release, for neighbours that differ in one user who is added or removed. What a
-user sends is clipped, not noisy, so whoever sums must be trusted, and nobody else may learn who took part. The sum is divided by the expected number of users q N, which is public, never by the true one, which is not. For
-the same reason the statement has the expected number of bytes: the true one would tell how many users took part.
+user sends is clipped, not noisy, so whoever sums must be trusted, and nobody else may learn who took part. The sum is
+divided by the expected number of users q N, which is public, never by the true one, which is not. For the same reason
+the statement has the expected number of bytes: the true one would tell how many users took part.
 
 What deviates from the papers:
 
@@ -18,7 +19,7 @@ What deviates from the papers:
 - All users count the same, whatever number of records they have.
 - Users' fakes carry the labels of their records. They make them from the generator and a public seed.
 - Users train with Adam, which starts anew each time; the discriminator is the Wasserstein one of `gs_wgan`.
-- Noise is exact, and who is sampled is drawn from the operating system's entropy.
+- Noise is exact. Who is sampled, and what is in users' batches, is drawn from the operating system's entropy.
 """
 
 from typing import Any, Sequence
@@ -26,7 +27,6 @@ from typing import Any, Sequence
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import rng
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource, secret_stream
@@ -65,7 +65,7 @@ _RELEASED = (
 class FederatedAverage(FederatedGan):
     """The server, and what users do with the discriminator that it sends them."""
 
-    ASSUMPTIONS, RELEASED = _ASSUMPTIONS, _RELEASED
+    ASSUMPTIONS, RELEASED, SEEDED, REPORT_EVERY = _ASSUMPTIONS, _RELEASED, "weights, latents and labels", 10
 
     def __init__(self, config: FedAvgGanConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
         self._config, self._dataset, self._users, self._noise = config, dataset, users, noise
@@ -116,12 +116,15 @@ class FederatedAverage(FederatedGan):
                 "communication": communication(answers, weights + generator, weights)}
 
     def _change(self, user: int, pool: tf.Tensor, step: int) -> tf.Tensor:
-        """What a user's steps change in the weights, as one vector: a function of its records and of what is public."""
+        """What a user's steps change in the weights, as one vector: of its records, its own chance, and what is public.
+
+        The user's number has no part in it, in public streams for example: numbers tell which other users there are.
+        """
         indices, weights = self._users[user], [tf.convert_to_tensor(weight) for weight in self.weights]
         moments = [tf.zeros(weight.shape) for weight in 2 * weights]
         trained = self._training(
             [*weights, *moments, tf.constant(0.0)], self._dataset.images[indices], self._dataset.labels[indices], pool,
-            self._config.critic_steps, rng.stream(self._config.seed, user, "round", step))
+            self._config.critic_steps, secret_stream(self._config, "batches", user, step))
         return tf.concat([tf.reshape(after - before, [-1]) for before, after in zip(weights, trained)], 0)
 
     def _sampled(self, step: int) -> np.ndarray:

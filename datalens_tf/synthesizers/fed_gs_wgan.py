@@ -133,7 +133,7 @@ class Users:
 class FederatedGsWgan(FederatedGan):
     """The server, which knows the generator and what users answer."""
 
-    ASSUMPTIONS, RELEASED = _ASSUMPTIONS, _RELEASED
+    ASSUMPTIONS, RELEASED, SEEDED = _ASSUMPTIONS, _RELEASED, "weights, latents, labels and batches"
 
     def __init__(self, config: FedGsWganConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
         self._config, self._mechanism = config, self.mechanism(config, config.noise_multiplier)

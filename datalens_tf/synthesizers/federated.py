@@ -35,6 +35,8 @@ class FederatedGan(abc.ABC):
 
     Attributes:
       ASSUMPTIONS, RELEASED: texts of the statement, formatted with the facts.
+      SEEDED: what the public seed decides.
+      REPORT_EVERY: after how many steps, which take long, callbacks are told.
       student: the generator.
 
     Args:
@@ -46,6 +48,8 @@ class FederatedGan(abc.ABC):
 
     ASSUMPTIONS: ClassVar[Sequence[str]]
     RELEASED: ClassVar[str]
+    SEEDED: ClassVar[str]
+    REPORT_EVERY: ClassVar[int] = 1
     student: Student
 
     @abc.abstractmethod
@@ -93,14 +97,14 @@ class FederatedSynthesizer(RunSynthesizer):
             gan = self.gan_class(config, dataset, users, noise)
             self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                              ledger=ledger, event=event)
+                              ledger=ledger, event=event, report_every=gan.REPORT_EVERY)
             if not self._loop.has_snapshot:
                 gan.warm_up(lambda: self._loop.stop_requested)
             self._loop.run(gan.train)
         guarantee = Guarantee(
             event=event, adjacency=config.ADJACENCY, assumptions=gan.ASSUMPTIONS, released=gan.RELEASED,
             facts={"num_users": config.num_users, "clip_norm": config.clip_norm} | gan.facts(self._loop.done),
-            seeds=f"seed {config.seed} for weights, latents, labels and batches"
+            seeds=f"seed {config.seed} for {gan.SEEDED}"
                   + ("" if dataset.users is not None else
                      f", and seed {config.partition_seed} for dealing records to users"))
         return gan.student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - self._loop.done,

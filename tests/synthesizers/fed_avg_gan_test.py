@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf import rng
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.data.partition import user_indices
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
-from datalens_tf.mechanisms.noise import RoundedGaussianNoise
+from datalens_tf.mechanisms.noise import RoundedGaussianNoise, secret_stream
 from datalens_tf.methods import FedAvgGanConfig
 from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.privacy import PrivacyLedger
@@ -24,9 +23,10 @@ CONFIG = FedAvgGanConfig(
     num_users=4, sampling_probability=0.5, batch_size=3, critic_batch_size=3, critic_steps=2, num_steps=4,
     critic_filters=2, latent_dim=4, generator_filters=4, generator_units=8, epsilon=10.0, accountant="rdp")
 RESOLVED = CONFIG.replace(image_shape=(8, 8, 1), num_classes=3, noise_multiplier=0.7)
+KNOWN = RESOLVED.replace(insecure_noise_seed=0)  # The same users and batches again; noise is as ever.
 
 
-def average(data, config=RESOLVED):
+def average(data, config=KNOWN):
     return FederatedAverage(config, data, user_indices(data, config.num_users, config.partition_seed),
                             RoundedGaussianNoise())
 
@@ -94,7 +94,7 @@ class TestFedAvgGan(PrivateSynthesizerConformance):
 
 def test_a_user_changes_the_sum_by_its_own_clipped_vector():
     """Whatever is in it: in units of the grid, exactly; no longer than the clip norm, which users reach."""
-    model = average(tiny.dataset(), RESOLVED.replace(clip_norm=1e-3))
+    model = average(tiny.dataset(), KNOWN.replace(clip_norm=1e-3))
     whole = model.sum_of_changes([0, 1, 2, 3], 1)
     for user in range(4):
         alone, others = model.sum_of_changes([user], 1), [other for other in range(4) if other != user]
@@ -116,7 +116,7 @@ def test_all_records_of_a_user_change_that_users_vector_only():
 
 def test_without_noise_and_clipping_it_is_federated_averaging():
     """The mean of what users' optimizers change, computed here; divided by the expected number of users."""
-    model = average(tiny.dataset(), RESOLVED.replace(clip_norm=1e3))
+    model = average(tiny.dataset(), KNOWN.replace(clip_norm=1e3))
     model._mechanism = model._mechanism.with_noise(0.0)
     model._sampled = lambda step: np.array([0, 3])
     before, pool = [weight.numpy() for weight in model.weights], model.student.pool(1, num_fakes(RESOLVED))
@@ -124,7 +124,7 @@ def test_without_noise_and_clipping_it_is_federated_averaging():
     state = [*map(tf.constant, before), *(tf.zeros(weight.shape) for weight in 2 * before), tf.constant(0.0)]
     data, users = tiny.dataset(), user_indices(tiny.dataset(), 4, 0)
     changes = [training(state, data.images[users[user]], data.labels[users[user]], pool, 2,
-                        rng.stream(0, user, "round", 1)) for user in (0, 3)]
+                        secret_stream(KNOWN, "batches", user, 1)) for user in (0, 3)]
     model.train(1, 0)
     for weight, old, first, second in zip(model.weights, before, *changes):
         expected = ((first - old) + (second - old)).numpy() / (0.5 * 4)
@@ -140,7 +140,7 @@ def test_the_noise_is_on_every_weight():
     for step in range(1, 41):
         model.train(step, step - 1)
     change = np.concatenate([weight.numpy().ravel() for weight in model.weights]) - before
-    assert np.std(change) == pytest.approx(0.7 * 0.1 / (0.5 * 4) * np.sqrt(40), rel=0.2)
+    assert np.std(change) == pytest.approx(0.7 * CONFIG.clip_norm / (0.5 * 4) * np.sqrt(40), rel=0.2)
 
 
 def test_the_generator_sees_the_noisy_sums_only(monkeypatch):
@@ -158,16 +158,21 @@ def test_the_generator_sees_the_noisy_sums_only(monkeypatch):
 
 def test_who_takes_part_is_secret_and_independent():
     """Every user in about half of 1,000 rounds: 160 of 1,000 are ten standard errors."""
-    model = average(tiny.dataset())
+    model = average(tiny.dataset(), RESOLVED)
     rounds = np.array([np.isin(range(4), model._sampled(step)) for step in range(1, 1001)])
     assert np.all(np.abs(rounds.mean(0) - 0.5) < 0.16) and np.all(np.abs(np.corrcoef(rounds.T) - np.eye(4)) < 0.3)
     assert not np.array_equal(rounds, [np.isin(range(4), model._sampled(step)) for step in range(1, 1001)])
 
 
+def test_what_users_draw_is_secret_so_that_their_numbers_say_nothing():
+    model = average(tiny.dataset(), RESOLVED)
+    assert not np.array_equal(model.sum_of_changes([1], 1), model.sum_of_changes([1], 1))
+
+
 def test_users_whom_the_data_name():
     data = tiny.dataset()
     named = as_dataset(data.images, data.labels, 3, users=np.repeat([7, 3], [2, 18]))
-    model = average(named, RESOLVED.replace(num_users=2))
+    model = average(named, KNOWN.replace(num_users=2))
     assert [len(indices) for indices in model._users] == [18, 2]
     assert model.sum_of_changes([1], 1).any()
 
