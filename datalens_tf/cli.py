@@ -36,7 +36,7 @@ from datalens_tf.privacy.statement import round_up
 # Known from the data; and the one that switches privacy off, which is for tests in Python.
 _NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
 # Filled in where they are None: by the data, or by the budget.
-_RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "sampling_probability"}
+_RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
 _METRICS = ("utility", "classifiers", "quality", "membership")
 
 

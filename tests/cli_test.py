@@ -334,6 +334,8 @@ def test_accounting_and_help_do_not_load_tensorflow():
 SMALL_METHODS = {
     "dp_merf": ["--epsilon=5", "--num_features=20", "--fit_steps=3"],
     "dp_gan": ["--epsilon=5", "--batch_size=8", "--num_steps=3", "--discriminator_filters=4", "--accountant=rdp"],
+    "fed_gs_wgan": ["--epsilon=5", "--num_users=3", "--batch_size=4", "--num_steps=2", "--critic_steps=1",
+                    "--critic_filters=2", "--warmup_steps=1"],
     "dcgan": ["--num_steps=3", "--batch_size=8", "--discriminator_filters=4", "--discriminator_units=8"],
 }
 
@@ -360,6 +362,7 @@ def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datale
     status, out, err = datalens("compare", folder, "--output_dir", tmp_path / "table")
     assert status == 0 and f"| digits | {method} | " in out, err
     assert ("| inf |" in out) == (method == "dcgan")
+    assert f"| {config_class(method).ADJACENCY} |" in out
 
 
 @pytest.mark.parametrize("flags, message", [
@@ -367,6 +370,9 @@ def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datale
     (["--method=dcgan", "--epsilon=1"], "epsilon=1.0 to be none: dcgan is not private"),
     (["--method=gan"], "method='gan' to be one of"),
     (["--method=dp_gan", "--distribute=ray"], "no --distribute: the method dp_gan runs in one process"),
+    (["--method=fed_gs_wgan", "--num_discriminators=5"], "no --num_discriminators: it is no setting of"),
+    (["--method=fed_gs_wgan", "--num_users=5000"], "a record for each user, got 1438 for num_users=5000"),
+    (["--method=fed_avg_gan", "--accountant=gdp"], "accountant='gdp' to be one of rdp, pld"),
     (["--method=dp_gan", "--accountant=gdp"], "accountant='gdp' to be one of rdp, pld"),
 ])
 def test_settings_of_other_methods_are_refused(flags, message, tmp_path, datalens):

@@ -39,6 +39,8 @@ class Dataset:
       class_names: one text per class.
       usable: bool [n], or None where all are. A record that is not keeps its index, and so its partition: whether one
         record is used must not move another (SPEC section 3). Only a teacher without any usable one trains on it.
+      users: [n], integers or text: who each record is of, for methods that protect users; public. None where nobody
+        said.
     """
 
     images: np.ndarray
@@ -47,6 +49,7 @@ class Dataset:
     name: str
     class_names: tuple[str, ...]
     usable: np.ndarray | None = None
+    users: np.ndarray | None = None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -70,7 +73,8 @@ def to_unit(images: np.ndarray) -> np.ndarray:
 
 
 def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None = None, *, name: str = "arrays",
-               class_names: Sequence[str] | None = None, usable: np.ndarray | None = None) -> Dataset:
+               class_names: Sequence[str] | None = None, usable: np.ndarray | None = None,
+               users: np.ndarray | None = None) -> Dataset:
     """Checks arrays and makes a Dataset of them; the order of records is kept.
 
     Args:
@@ -80,16 +84,20 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
       name: named in errors and in the result.
       class_names: one text per class; None numbers them.
       usable: bool [n]; None for all.
+      users: integers or text [n], who each record is of; None where nobody said.
 
     Raises:
       DataError: one line that says what is wrong.
     """
     images = _checked_images(images, name)
     labels = _checked_labels(labels, len(images), num_classes, name)
+    if users is not None and (users.shape != labels.shape or users.dtype.kind not in "iuUS"):
+        raise DataError(f"{name}: expected users of shape [{len(labels)}], integers or text, got {list(users.shape)} "
+                        f"of dtype {users.dtype}.")
     num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
     class_names = map(str, range(num_classes)) if class_names is None else class_names
     return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names),
-                   usable=usable)
+                   usable=usable, users=users)
 
 
 def fingerprint(images: np.ndarray, labels: np.ndarray, usable: np.ndarray | None = None) -> int:
@@ -109,8 +117,10 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     | `places365` | three classes of Places365, 64x64x3, from TensorFlow Datasets | see `load_places365` |
     | `tfds:NAME` | any TensorFlow Datasets data set with an image and a class label | as stored |
     | `tfds:FOLDER` | a folder prepared by TensorFlow Datasets, with its `dataset_info.json` | as stored |
-    | `npz:FILE` | arrays `x`, `y`, and `x_test`, `y_test` for the test split | as stored |
+    | `npz:FILE` | arrays `x`, `y`, and `x_test`, `y_test` for the test split; `user` of `x` | as stored |
     | `folder:DIR` | PNG or JPEG pictures, one sub-folder per class, under DIR or DIR/train and DIR/test | see below |
+
+    `user` is optional: integers or text that say who each record of `x` is of, for the federated methods.
 
     In `folder:DIR` the file name identifies the record. Names must differ between classes, and records are ordered by
     a keyed hash of the name alone, so that a picture that changes its class moves no other record.
@@ -210,7 +220,7 @@ def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
     """Arrays x, y, x_test, y_test of an .npz file."""
     images, labels = ("x", "y") if split == "train" else ("x_test", "y_test")
     try:
-        arrays = _files.read_npz(path, (images, "y", "y_test"))
+        arrays = _files.read_npz(path, (images, "y", "y_test", *(["user"] if split == "train" else [])))
     except FileNotFoundError as error:
         raise DataError(f"{name}: there is no file {path}.") from error
     except (OSError, ValueError) as error:
@@ -222,7 +232,8 @@ def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
     # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.
     both = [arrays[key] for key in ("y", "y_test") if key in arrays]
     largest = [int(y.max()) for y in both if y.dtype.kind in "iu" and y.size]
-    return as_dataset(arrays[images], arrays[labels], 1 + max(largest) if largest else None, name=name)
+    return as_dataset(arrays[images], arrays[labels], 1 + max(largest) if largest else None, name=name,
+                      users=arrays.get("user"))
 
 
 def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:

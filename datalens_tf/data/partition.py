@@ -1,8 +1,11 @@
-"""Disjoint assignment of records to teachers."""
+"""Disjoint assignment of records to teachers, and to users."""
+
+from typing import Sequence
 
 import numpy as np
 
 from datalens_tf import _validate
+from datalens_tf.data.datasets import Dataset
 from datalens_tf.errors import DataError
 
 
@@ -37,6 +40,36 @@ def partition_indices(num_records: int, num_teachers: int, seed: int) -> np.ndar
     shard_size = num_records // num_teachers
     order = stream.permutation(num_records)[:num_teachers * shard_size]
     return order.astype(np.int64).reshape(num_teachers, shard_size)
+
+
+def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.ndarray]:
+    """The records of each user, disjoint.
+
+    Where the data say whose records are whose, that is it: users in the order of their names. Otherwise records are
+    dealt to `num_users` pretended users, publicly, as they are to teachers (`partition_indices`).
+
+    Args:
+      dataset: the records.
+      num_users: N.
+      seed: public seed of the dealing.
+
+    Returns:
+      N arrays of indices, none empty.
+
+    Raises:
+      DataError: the data name another number of users, or there are fewer records than users.
+    """
+    if dataset.users is None:
+        if len(dataset) < num_users:
+            raise DataError(f"Expected a record for each user, got {len(dataset)} for num_users={num_users}. Use fewer "
+                            "users or more data.")
+        return usable_indices(partition_indices(len(dataset), num_users, seed), dataset.usable)
+    users, owners = np.unique(dataset.users, return_inverse=True)
+    if len(users) != num_users:
+        raise DataError(f"Expected num_users={num_users} to be {len(users)}, the number of users whom the data name: "
+                        "leave it out.")
+    shards = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+    return [usable_indices(shard[None], dataset.usable)[0] for shard in shards]
 
 
 def usable_indices(partitions: np.ndarray, usable: np.ndarray | None) -> np.ndarray:

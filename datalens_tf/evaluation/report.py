@@ -140,7 +140,7 @@ def _budget_chart(statement: Mapping[str, Any]) -> Any:
     event = dp_accounting.GaussianDpEvent(statement["noise_multiplier_per_step"])
     if "sampling_probability" in statement:
         event = dp_accounting.PoissonSampledDpEvent(statement["sampling_probability"], event)
-    if "num_discriminators" in statement:
+    if statement.get("num_discriminators", 1) > 1:
         event = dp_accounting.SampledWithoutReplacementDpEvent(statement["num_discriminators"], 1, event)
     every = max(1, -(-count // _CURVE_POINTS))
     steps = sorted({1, *range(every, count + 1, every), count})

@@ -7,13 +7,14 @@ operating system's entropy and has no seed; the seeded source exists for tests a
 import abc
 import math
 import os
+import secrets
 from typing import Callable, Sequence
 
 import numpy as np
 from scipy import special
 
-from datalens_tf import _validate
-from datalens_tf.config import DataLensConfig
+from datalens_tf import _validate, rng
+from datalens_tf.config import MethodConfig
 
 
 class NoiseSource(abc.ABC):
@@ -160,11 +161,18 @@ class InsecureSeededNoise(NoiseSource):
         return np.random.default_rng([self._seed, index]).normal(0.0, stddev, shape)
 
 
-def noise_source(config: DataLensConfig) -> NoiseSource:
+def noise_source(config: MethodConfig) -> NoiseSource:
     """Operating-system entropy, unless the configuration asks for a test's predictable noise."""
     if config.insecure_noise_seed is not None:
         return InsecureSeededNoise(config.insecure_noise_seed)
     return RoundedGaussianNoise() if config.noise == "rounded_gaussian" else SecureGaussianNoise()
+
+
+def secret_stream(config: MethodConfig, *path: str | int) -> np.random.Generator:
+    """Randomness that nobody knows, such as who is sampled; without a seed but in tests that say so."""
+    if config.insecure_noise_seed is not None:
+        return rng.stream(config.insecure_noise_seed, *path)
+    return np.random.default_rng(secrets.randbits(256))
 
 
 def _check_stddev(stddev: float) -> None:

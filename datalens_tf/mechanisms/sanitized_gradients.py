@@ -49,6 +49,8 @@ if typing.TYPE_CHECKING:
 class SanitizedGradients:
     """One of N discriminators' gradients with respect to m images, each clipped to an l2 norm, with Gaussian noise.
 
+    With N = 1 it is the one that there is, or one that everybody knows: a Gaussian release without sampling.
+
     Formal guarantee: see the module. A clipped gradient is truncated to a grid of 2^-20 clip norms and never longer
     than `clip_norm`, whatever it was (`GaussianSum.clip`); noise is rounded to the same grid. Neighbouring data sets
     differ in one replaced record.
@@ -120,5 +122,7 @@ class SanitizedGradients:
 
     def _sampled(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         """One Gaussian release from one of N parts."""
-        return dp_accounting.SampledWithoutReplacementDpEvent(
-            self.num_discriminators, 1, dp_accounting.GaussianDpEvent(noise_multiplier))
+        event = dp_accounting.GaussianDpEvent(noise_multiplier)
+        if self.num_discriminators == 1:
+            return event
+        return dp_accounting.SampledWithoutReplacementDpEvent(self.num_discriminators, 1, event)

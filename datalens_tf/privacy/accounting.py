@@ -9,6 +9,8 @@
 | `gdp`         | Gaussian releases           | exact: Balle and Wang 2018; Dong, Roth and Su 2019         |
 
 Neighbouring data sets differ in one replaced record, or, where `adjacency` says so, in one that is added or removed.
+With `-user` at its end, what is replaced, added or removed is all that one user has. Events know sensitivities, not
+what caused them, so users are priced as records are: whoever makes the event has bounded what a whole user can do.
 For a Gaussian release the noise multiplier is the standard deviation divided by the l2 sensitivity *to that change*, so
 the factor 2 of a replacement is inside the event. Events that only the other relation covers, such as Poisson sampling
 under replacement, are refused. Samples of fixed size (`SampledWithoutReplacementDpEvent`) are for replacement.
@@ -33,7 +35,9 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.privacy import sampled
 
 RELATIONS = {"replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
-             "add-or-remove-one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE}
+             "add-or-remove-one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+             "replace-one-user": dp_accounting.NeighboringRelation.REPLACE_ONE,
+             "add-or-remove-one-user": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE}
 CLASSIC_ORDERS = np.array([1.1, *range(2, 200)])
 
 # Above this mu^2 (epsilon about 500,000) `pld` overflows and `gdp` loses digits, and there is no privacy to measure.

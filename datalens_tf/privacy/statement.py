@@ -47,8 +47,19 @@ _OWNERS = (
     "towards everybody else.",
 )
 
+# Adjacency -> the unit that is protected, and what might have happened to it.
+_RECORD = "one record (an image with its label)"
+_USER = "one user (all the images that the user has, with their labels)"
+_REPLACED, _ABSENT = "been replaced by any other", "been absent, or been added"
+_UNITS = {"replace-one": (_RECORD, _REPLACED), "add-or-remove-one": (_RECORD, _ABSENT),
+          "replace-one-user": (_USER, _REPLACED), "add-or-remove-one-user": (_USER, _ABSENT),
+          "none": (_RECORD, "")}  # Of what is not private.
+_GROUPS = {
+    _RECORD: "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
+    _USER: "People who are several users, and people whose pictures several users have: the unit is what one user has. "
+           "A group of r users has a weaker guarantee."}
+
 _NOT_COVERED = (
-    "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
     "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
     "run on the same data spends a budget of its own, and the budgets add up.",
     "Evaluation on real data: accuracies and other numbers measured on real records are not differentially private.",
@@ -163,13 +174,14 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, charges: Sequence
         "epsilon_by_accountant": {name: value if private else None for name, value in by_accountant.items()},
         "epsilon_budget": config.epsilon if private else None,
         "adjacency": guarantee.adjacency,
-        "unit": "one record (an image with its label)",
+        "unit": _UNITS[guarantee.adjacency][0],
         **facts,
         **({} if guarantee.released is None else {"released": guarantee.released.format(**texts)}),
         "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
         "assumptions": [text.format(**texts) for text in guarantee.assumptions] if private else [],
-        "not_covered": list(_NOT_COVERED) if private else ["Everything: this run gives no guarantee."],
+        "not_covered": ([_GROUPS[_UNITS[guarantee.adjacency][0]], *_NOT_COVERED] if private
+                        else ["Everything: this run gives no guarantee."]),
     }
 
 
@@ -227,10 +239,9 @@ def render_text(statement: dict[str, Any]) -> str:
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
-    changed = {"replace-one": "been replaced by any other", "add-or-remove-one": "been absent, or been added"}
     meaning = (
         "The released generator, and all data drawn from it, is (epsilon, delta)-differentially private with epsilon = "
-        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {changed[s['adjacency']]}, every "
+        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {_UNITS[s['adjacency']][1]}, every "
         "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
         f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
     table = [f"{name}: epsilon = {round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"

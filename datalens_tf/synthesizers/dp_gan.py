@@ -22,7 +22,6 @@ examples are clipped one by one, too, and the discriminator learns by SGD. What 
 """
 
 import math
-import secrets
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ import tensorflow as tf
 from datalens_tf import rng
 from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
-from datalens_tf.mechanisms.noise import NoiseSource, noise_source
+from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
 from datalens_tf.methods import DpCganConfig, DpGanConfig
 from datalens_tf.models.critic import Critic
 from datalens_tf.privacy import accounting
@@ -129,7 +128,7 @@ class PrivateGan:
         """One charged step of the discriminator, and of the generator where it is its turn; returns its last loss."""
         config, stream = self._config, rng.stream(self._config.seed, "gan", step)
         chosen = self._sampled(step)
-        total = self.clipped_sum(chosen, self._blur(self._secret(step, "instance noise"), len(chosen)))
+        total = self.clipped_sum(chosen, self._blur(secret_stream(self._config, "instance noise", step), len(chosen)))
         noisy = self.mechanism.privatize(total, self.noise, charge) / config.batch_size
         count = config.generator_batch_size
         latents = draw_latents(config, stream, count)
@@ -160,13 +159,8 @@ class PrivateGan:
 
     def _sampled(self, step: int) -> np.ndarray:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
-        drawn = self._secret(step, "sampling").random(len(self._dataset))
+        drawn = secret_stream(self._config, "sampling", step).random(len(self._dataset))
         return np.flatnonzero(drawn < self._config.sampling_probability)
-
-    def _secret(self, step: int, purpose: str) -> np.random.Generator:
-        """Randomness that nobody knows, and without a seed but in tests that say so."""
-        insecure = self._config.insecure_noise_seed
-        return np.random.default_rng(secrets.randbits(256)) if insecure is None else rng.stream(insecure, purpose, step)
 
     def _blur(self, stream: np.random.Generator, count: int) -> np.ndarray:
         """Instance noise for `count` images, independent."""

@@ -29,7 +29,7 @@ from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import DataError
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
-from datalens_tf.methods import GsWganConfig
+from datalens_tf.methods import CriticConfig, GsWganConfig
 from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.ledger import PrivacyLedger
@@ -131,7 +131,8 @@ class GradientSanitizedGan:
     def __init__(self, config: GsWganConfig, dataset: Dataset, mechanism: SanitizedGradients, noise: NoiseSource):
         self._config, self._mechanism, self._noise = config, mechanism, noise
         self.student = SanitizedStudent(config)
-        self.critics = Critics(config, dataset)
+        self.critics = Critics(config, dataset, usable_indices(
+            partition_indices(len(dataset), config.num_discriminators, config.partition_seed), dataset.usable))
         self._norms = tf.Variable(tf.zeros([2, len(_NORMS)], tf.int64))  # The last count: not finite.
 
     def variables(self) -> list[tf.Variable]:
@@ -208,19 +209,18 @@ class Critics:
     Args:
       config: resolved settings.
       dataset: the records.
+      partitions: of their indices, N disjoint ones of any sizes.
     """
 
-    def __init__(self, config: GsWganConfig, dataset: Dataset):
-        self._config, self._dataset = config, dataset
-        self._partitions = usable_indices(
-            partition_indices(len(dataset), config.num_discriminators, config.partition_seed), dataset.usable)
+    def __init__(self, config: CriticConfig, dataset: Dataset, partitions: Sequence[np.ndarray]):
+        self._config, self._dataset, self._partitions = config, dataset, partitions
         self._critic = WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
-        weights = self._critic.initial(config.num_discriminators, config.seed)
+        weights = self._critic.initial(len(partitions), config.seed)
         self._num_weights = len(weights)
         # Weights, first moments, second moments, number of steps.
         self._state = [*map(tf.Variable, weights), *(tf.Variable(tf.zeros(w.shape)) for w in 2 * weights),
-                       tf.Variable(tf.zeros([config.num_discriminators]))]
-        self._advance = tf.function(self._advanced)
+                       tf.Variable(tf.zeros([len(partitions)]))]
+        self._training = CriticTraining(config, self._critic)
         self._gradients = tf.function(self._critic.image_gradients)
 
     def variables(self) -> list[tf.Variable]:
@@ -250,24 +250,55 @@ class Critics:
           images: float32 [m, H, W, C].
           labels: [m].
         """
-        weights = self._trained(index, pool, steps, *purpose)[:self._num_weights]
-        return tf.reshape(self._gradients(weights, images, labels), [len(images), -1])
+        return self._image_gradients(self._trained(index, pool, steps, *purpose), images, labels)
+
+    def gradients(self, index: int, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Gradients [m, d] of the images' scores by one critic as it is; arguments as for `answer`."""
+        return self._image_gradients([tf.gather(variable, index) for variable in self._state], images, labels)
+
+    def _image_gradients(self, state, images, labels) -> tf.Tensor:
+        return tf.reshape(self._gradients(state[:self._num_weights], images, labels), [len(images), -1])
 
     def _trained(self, index, pool, steps, *purpose) -> list[tf.Tensor]:
         """The state of a critic after more steps."""
         shard = self._partitions[index]
-        stream, size = rng.stream(self._config.seed, index, *purpose), min(self._config.critic_batch_size, len(shard))
+        return self._training([tf.gather(variable, index) for variable in self._state], self._dataset.images[shard],
+                              self._dataset.labels[shard], pool, steps, rng.stream(self._config.seed, index, *purpose))
+
+
+class CriticTraining:
+    """Optimizer steps of a critic, as a function from state to state: it keeps nothing.
+
+    Args:
+      config: resolved settings.
+      critic: whose weights the states hold.
+    """
+
+    def __init__(self, config: CriticConfig, critic: WassersteinCritic):
+        self._config, self._critic = config, critic
+        self._advance = tf.function(self._advanced, reduce_retracing=True)  # Partitions of many sizes are one graph.
+
+    def __call__(self, state: Sequence[tf.Tensor], images: np.ndarray, labels: np.ndarray, pool: tf.Tensor, steps: int,
+                 stream: np.random.Generator) -> list[tf.Tensor]:
+        """The state after more steps.
+
+        Args:
+          state: weights, first moments, second moments, number of steps.
+          images, labels: all records that the critic may see, [n, H, W, C] and [n].
+          pool: public fakes, [K, Y, H, W, C].
+          steps: how many, at least 1.
+          stream: decides what is in the batches.
+        """
+        size = min(self._config.critic_batch_size, len(images))
         batches = Batches(
-            records=np.stack([stream.permutation(len(shard))[:size] for _ in range(steps)]),
+            records=np.stack([stream.permutation(len(images))[:size] for _ in range(steps)]),
             fakes=stream.integers(0, len(pool), (steps, size)),
             mix=stream.random((steps, size), np.float32))
-        state = [tf.gather(variable, index) for variable in self._state]
-        return self._advance(state, to_unit(self._dataset.images[shard]), self._dataset.labels[shard], pool,
-                             Batches(*map(tf.constant, batches)))
+        return self._advance(list(state), to_unit(images), labels, pool, Batches(*map(tf.constant, batches)))
 
     def _advanced(self, state: Sequence[tf.Tensor], images, labels, pool, batches: Batches) -> list[tf.Tensor]:
         """One Adam step per row of the batches; all randomness is in them."""
-        count = self._num_weights
+        count = len(self._critic.shapes)
         for i in tf.range(tf.shape(batches.records)[0]):
             chosen = batches.records[i]
             real, real_labels = tf.gather(images, chosen), tf.gather(labels, chosen)
@@ -281,7 +312,7 @@ class Critics:
         return state
 
 
-def adam(config: GsWganConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def adam(config: CriticConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """One step of Adam (Kingma and Ba 2015) on weights, first moments, second moments and the number of steps."""
     count, steps = len(gradients), state[-1] + 1.0
     rate = config.learning_rate * tf.sqrt(1.0 - config.beta_2**steps) / (1.0 - config.beta_1**steps)

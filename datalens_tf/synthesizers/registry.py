@@ -12,6 +12,8 @@ _CLASSES = {
     "dp_cgan": "datalens_tf.synthesizers.dp_gan.DpCgan",
     "dp_gan": "datalens_tf.synthesizers.dp_gan.DpGan",
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
+    "fed_avg_gan": "datalens_tf.synthesizers.fed_avg_gan.FedAvgGan",
+    "fed_gs_wgan": "datalens_tf.synthesizers.fed_gs_wgan.FedGsWgan",
     "g_pate": "datalens_tf.synthesizers.g_pate.GPate",
     "gs_wgan": "datalens_tf.synthesizers.gs_wgan.GsWgan",
     "pate_cgan": "datalens_tf.synthesizers.pate_cgan.PateCgan",

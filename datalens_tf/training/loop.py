@@ -32,9 +32,10 @@ class Loop:
       variables: everything that changes, to be saved and restored.
       num_steps: how many.
       checkpoint_minutes: between snapshots.
-      callbacks: told about every hundredth step.
+      callbacks: told about every hundredth step, or more often.
       ledger: for the reports; None of a method that is not private.
       event: what each step costs, charged to the ledger; None if steps cost nothing.
+      report_every: after how many steps callbacks are told, where steps take long.
 
     Attributes:
       done: steps taken; charges beyond them are burnt.
@@ -43,11 +44,13 @@ class Loop:
 
     def __init__(self, files: RunFolder, student: AveragedGenerator, variables: Sequence[tf.Variable], *,
                  num_steps: int, checkpoint_minutes: float, callbacks: Sequence[Callback],
-                 ledger: PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None):
+                 ledger: PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,
+                 report_every: int = _REPORT_EVERY):
         self._files, self._student, self._variables, self.num_steps = files, student, list(variables), num_steps
         # Where a lost step is a lost charge, snapshots are frequent.
         self._pause = 60 * min(checkpoint_minutes, checkpoint_minutes if event is None else _CHARGED_MINUTES)
         self._callbacks, self._ledger, self._event, self.done = callbacks, ledger, event, 0
+        self._report_every = report_every
         self._path = files.checkpoints / "loop.npz"
         self.stop_requested = False
 
@@ -76,7 +79,7 @@ class Loop:
                                             "student_learning_rate.")
             self.done = number
             last = not self._goes_on()
-            if number % _REPORT_EVERY == 0 or last:
+            if number % min(self._report_every, _REPORT_EVERY) == 0 or last:
                 self._report(float(np.mean(losses)))
                 losses = []
             if self.stop_requested and not last:

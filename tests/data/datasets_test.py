@@ -135,6 +135,18 @@ class TestNpz:
         assert test.labels.tolist() == [2, 0, 1]
         assert train.num_classes == test.num_classes == 3
 
+    @pytest.mark.parametrize("users", [[7, 3, 7], ["b", "a", "b"]])
+    def test_who_records_are_of(self, tmp_path, users):
+        path = tmp_path / "data.npz"
+        np.savez(path, x=images_of(3), y=[0, 1, 0], user=users, x_test=images_of(2), y_test=[0, 1])
+        assert load_dataset(f"npz:{path}").users.tolist() == users
+        assert load_dataset(f"npz:{path}", split="test").users is None
+
+    @pytest.mark.parametrize("users", [[1, 2], [[1], [2], [3]], [0.5, 1.0, 2.0]])
+    def test_users_who_are_nobody(self, tmp_path, users):
+        np.savez(tmp_path / "data.npz", x=images_of(3), y=[0, 1, 0], user=users)
+        assert "expected users of shape [3], integers or text" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
+
     def test_without_test_split(self, tmp_path):
         np.savez(tmp_path / "data.npz", x=images_of(2), y=[0, 1])
         assert "x_test and y_test for the test split" in refused(

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from datalens_tf.data import partition_indices, usable_indices
+from datalens_tf.data import partition_indices, usable_indices, user_indices
+from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
 
 sizes = st.integers(1, 200).flatmap(lambda teachers: st.tuples(st.integers(teachers, 3000), st.just(teachers)))
@@ -122,3 +123,36 @@ class TestUsable:
         np.testing.assert_array_equal(before[rest], after[rest])
         for row, mine in zip(before, partitions):
             assert set(row.tolist()) <= set(mine.tolist())
+
+
+def data_of(users, usable=None):
+    """Records of these users."""
+    images = np.zeros((len(users), 4, 4, 1), np.uint8)
+    return as_dataset(images, np.arange(len(users)) % 2, 2, users=np.array(users), usable=usable)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=2, max_size=60))
+def test_users_have_the_records_that_are_said_to_be_theirs(users):
+    shards = user_indices(data_of(users), len(set(users)), 0)
+    assert [[users[index] for index in shard] for shard in shards] == [
+        [user] * users.count(user) for user in sorted(set(users))]
+    assert sorted(np.concatenate(shards)) == list(range(len(users)))
+    assert all(np.all(np.diff(shard) > 0) for shard in shards)
+
+
+def test_what_is_not_usable_stays_with_its_user_and_is_not_read():
+    shards = user_indices(data_of([0, 1, 0, 1, 0], np.array([True, True, False, False, True])), 2, 0)
+    assert [shard.tolist() for shard in shards] == [[0, 4, 0], [1, 1]]
+
+
+def test_where_nobody_said_records_are_dealt_as_to_teachers():
+    data = as_dataset(np.zeros((10, 4, 4, 1), np.uint8), np.arange(10) % 2, 2)
+    np.testing.assert_array_equal(user_indices(data, 3, 5), partition_indices(10, 3, 5))
+    with pytest.raises(DataError, match="a record for each user, got 10 for num_users=11"):
+        user_indices(data, 11, 0)
+
+
+def test_another_number_of_users_is_refused():
+    with pytest.raises(DataError, match="num_users=3 to be 2, the number of users whom the data name"):
+        user_indices(data_of([4, 9]), 3, 0)

@@ -11,6 +11,7 @@ from datalens_tf.config import DataLensConfig
 from datalens_tf.errors import DataError
 from datalens_tf.evaluation import charts
 from datalens_tf.evaluation.comparison import accuracy_charts, csv_text, markdown, read_result, table
+from datalens_tf.privacy import accounting
 from tests.evaluation.evaluation_data import all_metrics
 
 STATEMENT = {"method": "datalens", "epsilon": 0.99741, "delta": 1e-5, "accountant": "gdp", "adjacency": "replace-one"}
@@ -47,12 +48,14 @@ def test_what_makes_numbers_comparable_separates_rows(tmp_path):
     config = DataLensConfig(dataset="digits")
     changes = [{}, {"statement": {"epsilon": 2.0}}, {"statement": {"delta": 1e-6}},
                {"statement": {"accountant": "pld"}}, {"statement": {"adjacency": "add-or-remove-one"}},
+               {"statement": {"adjacency": "replace-one-user"}}, {"statement": {"adjacency": "add-or-remove-one-user"}},
                {"statement": {"method": "other"}},
                {"metrics": {"dataset": "mnist"}}, {"utility": {"protocol_name": "paper"}},
                {"utility": {"follows_protocol": False}}]
     runs = [folder(tmp_path, str(number), config=config, **change) for number, change in enumerate(changes)]
     rows = table([read_result(run) for run in runs])
     assert len(rows) == len(changes)
+    assert {row["adjacency"] for row in rows} == set(accounting.RELATIONS)
     assert sum("but 300 images and 2 epochs" in row["protocol"] for row in rows) == 1
     for column in ("data", "method", "epsilon", "delta", "accountant", "adjacency", "protocol", "accuracy", "std"):
         assert all(column in row for row in rows)

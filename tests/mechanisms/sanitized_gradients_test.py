@@ -103,3 +103,8 @@ def test_what_cannot_be_right_is_refused():
         with pytest.raises(InvalidArgumentError, match=f"{name}=0 >= 1"):
             SanitizedGradients(**{"clip_norm": 1.0, "noise_multiplier": 1.0, "num_images": 1, "num_discriminators": 1,
                                   name: 0})
+
+
+def test_the_only_discriminator_is_no_sample():
+    alone = SanitizedGradients(clip_norm=C, noise_multiplier=0.8, num_images=M, num_discriminators=1)
+    assert alone.dp_event() == dp_accounting.GaussianDpEvent(0.8) and alone.noise_stddev == STEP.noise_stddev

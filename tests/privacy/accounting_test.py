@@ -231,3 +231,15 @@ class TestCalibration:
     def test_arguments_outside_their_domain_are_refused(self, arguments):
         with pytest.raises(InvalidArgumentError):
             accounting.calibrate_noise_multiplier(*arguments, DELTA, "gdp")
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_users_are_priced_as_records_are(accountant):
+    """Events know sensitivities only; and what is refused for records is refused for users."""
+    gaussian = dp_accounting.GaussianDpEvent(3.0)
+    sampled = dp_accounting.PoissonSampledDpEvent(0.1, gaussian)
+    for relation, event in (("replace-one", gaussian), ("add-or-remove-one", gaussian), ("add-or-remove-one", sampled)):
+        assert (accounting.epsilon(event, 5, DELTA, accountant, relation)
+                == accounting.epsilon(event, 5, DELTA, accountant, f"{relation}-user"))
+    with pytest.raises(InvalidArgumentError, match="REPLACE_ONE"):
+        accounting.epsilon(sampled, 5, DELTA, accountant, "replace-one-user")

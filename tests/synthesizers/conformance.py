@@ -1,6 +1,7 @@
 """What every synthesizer must do, inherited by each one's tests."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -125,14 +126,14 @@ class SynthesizerConformance:
         with pytest.raises(KeyboardInterrupt):
             self.make(tmp_path).request_stop()
 
-    def test_damaged_checkpoints_are_one_clear_line(self, tmp_path):
-        data = tiny.dataset()
-        run = self.make(tmp_path).fit(data.images, data.labels)
-        path = next(path for path in sorted(run.folder.checkpoints.rglob("*")) if path.is_file())
+    def test_damaged_checkpoints_are_one_clear_line(self, run, tmp_path):
+        shutil.copytree(run.folder.path, tmp_path / "run")
+        damaged, data = self.make(tmp_path / "run"), tiny.dataset()
+        path = next(path for path in sorted((tmp_path / "run/private/checkpoints").rglob("*")) if path.is_file())
         path.write_bytes(path.read_bytes()[:-30])
-        run.folder.statement_json.unlink()
+        (tmp_path / "run/privacy.json").unlink()
         with pytest.raises(CheckpointError, match="Damaged checkpoint"):
-            self.make(tmp_path).fit(data.images, data.labels)
+            damaged.fit(data.images, data.labels)
 
     def test_bad_arrays_are_refused_before_a_folder_is_made(self, tmp_path):
         data = tiny.dataset()
@@ -144,8 +145,8 @@ class SynthesizerConformance:
 class PrivateSynthesizerConformance(SynthesizerConformance):
     """With what only holds where there is noise."""
 
-    def test_seeds_decide_everything_but_the_noise(self, tmp_path):
+    def test_seeds_decide_everything_but_the_noise(self, run, tmp_path):
         data = tiny.dataset()
-        first, second = (self.make(tmp_path / name).fit(data.images, data.labels) for name in "ab")
-        assert first.folder.ledger.read_bytes() == second.folder.ledger.read_bytes()
-        assert not np.array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+        other = self.make(tmp_path).fit(data.images, data.labels)
+        assert run.folder.ledger.read_bytes() == other.folder.ledger.read_bytes()
+        assert not np.array_equal(run.sample(9, seed=0)[0], other.sample(9, seed=0)[0])

@@ -186,7 +186,7 @@ def test_a_critic_finds_the_wasserstein_direction_at_the_norm_that_the_penalty_l
     images = np.full((12, 8, 8, 1), 255, np.uint8)
     data = tiny.as_dataset(images, np.arange(12) % 3, 3)
     config = RESOLVED.replace(num_discriminators=2, critic_filters=8, learning_rate=2e-3)
-    critics, pool = Critics(config, data), tf.zeros([4, 3, 8, 8, 1])
+    critics, pool = Critics(config, data, partition_indices(12, 2, 0)), tf.zeros([4, 3, 8, 8, 1])
     critics.train(1, pool, 200, "test")
     between = tf.fill([3, 8, 8, 1], 0.5)
     gradients = critics.answer(1, pool, 1, between, tf.constant([0, 1, 2]))
