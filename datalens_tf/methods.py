@@ -76,14 +76,16 @@ class DcganConfig(MethodConfig):
     """
 
     method: str = "dcgan"
-    batch_size: int = 128
+    batch_size: int = 64
     num_steps: int = 6000
-    learning_rate: float = 2e-4
+    learning_rate: float = 4e-4
     beta_1: float = 0.5
     beta_2: float = 0.999
-    discriminator_filters: int = 64
+    discriminator_filters: int = 32
     discriminator_units: int = 256
-    student_learning_rate: float = 2e-4
+    student_learning_rate: float = 4e-4
+    generator_filters: int = 32
+    generator_units: int = 256
     ema_decay: float = 0.999
     epsilon: float | None = None
 
@@ -231,6 +233,8 @@ class PateConfig(MethodConfig):
     beta_1: float = 0.5
     beta_2: float = 0.99
     partition_seed: int = 0
+    generator_filters: int = 32
+    generator_units: int = 256
     ema_decay: float = 0.99
 
     num_owners: typing.ClassVar[None] = None  # All records are with one party.
@@ -299,10 +303,10 @@ class GPateConfig(PateConfig):
     batch_size: int = 15
     num_steps: int = 100
     teacher_batch_size: int = 15
-    projection_dim: int = 10
+    projection_dim: int = 100
     num_bins: int = 10
-    clip: float = 1e-5
-    vote_threshold: float = 0.5
+    clip: float = 1e-4
+    vote_threshold: float = 0.2
     threshold_noise_ratio: float = 3.0
     step_size: float = 1e-3
     instance_noise: float = 1.0
@@ -415,6 +419,8 @@ class GsWganConfig(CriticConfig):
     method: str = "gs_wgan"
     num_discriminators: int = 1000
     warmup_steps: int = 50
+    generator_filters: int = 32
+    generator_units: int = 256
     accountant: str = "pld"
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("gs_wgan",)

@@ -26,7 +26,7 @@ from datalens_tf.privacy.statement import round_up
 
 # In the order of the table. Whatever is not here is the method's default, or its preset's.
 SMALL = {
-    "dcgan": ["--num_steps", "3000"],
+    "dcgan": [],
     "dp_gan": [],
     "dp_cgan": [],
     "pate_gan": [],
@@ -37,7 +37,7 @@ SMALL = {
     "datalens": ["--output_contrast", "2"],
 }
 FULL = {
-    "dcgan": ["--num_steps", "20000"],
+    "dcgan": ["--num_steps", "20000", "--discriminator_filters", "64", "--generator_filters", "128"],
     "dp_gan": ["--num_steps", "20000", "--batch_size", "2048", "--discriminator_filters", "64"],
     "dp_cgan": ["--num_steps", "20000", "--batch_size", "2048", "--discriminator_filters", "64"],
     "pate_gan": ["--num_teachers", "4000", "--discriminator_filters", "32", "--discriminator_units", "128"],
