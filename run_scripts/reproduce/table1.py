@@ -32,7 +32,7 @@ SMALL = {
     "pate_gan": [],
     "g_pate": [],
     "pate_cgan": [],
-    "gs_wgan": [],
+    "gs_wgan": ["--num_steps", "5000"],
     "dp_merf": [],
     "datalens": ["--output_contrast", "2"],
 }
