@@ -29,7 +29,7 @@ SMALL = {
     "dcgan": [],
     "dp_gan": [],
     "dp_cgan": [],
-    "pate_gan": [],
+    "pate_gan": ["--num_steps", "150"],
     "g_pate": [],
     "pate_cgan": [],
     "gs_wgan": ["--num_steps", "5000"],
