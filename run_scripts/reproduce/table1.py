@@ -36,14 +36,16 @@ SMALL = {
     "dp_merf": [],
     "datalens": ["--output_contrast", "2"],
 }
+# The width that DataLens' generator has by default.
+GENERATOR = ["--generator_filters", "128", "--generator_units", "1024"]
 FULL = {
-    "dcgan": ["--num_steps", "20000", "--discriminator_filters", "64", "--generator_filters", "128"],
+    "dcgan": ["--num_steps", "20000", "--discriminator_filters", "64", *GENERATOR],
     "dp_gan": ["--num_steps", "20000", "--batch_size", "2048", "--discriminator_filters", "64"],
     "dp_cgan": ["--num_steps", "20000", "--batch_size", "2048", "--discriminator_filters", "64"],
-    "pate_gan": ["--num_teachers", "4000", "--discriminator_filters", "32", "--discriminator_units", "128"],
-    "g_pate": ["--batch_size", "64", "--discriminator_filters", "32", "--discriminator_units", "128"],
-    "pate_cgan": [],
-    "gs_wgan": ["--num_steps", "20000", "--critic_filters", "64"],
+    "pate_gan": ["--num_teachers", "4000", "--discriminator_filters", "32", "--discriminator_units", "128", *GENERATOR],
+    "g_pate": ["--batch_size", "64", "--discriminator_filters", "32", "--discriminator_units", "128", *GENERATOR],
+    "pate_cgan": GENERATOR,
+    "gs_wgan": ["--num_steps", "20000", "--critic_filters", "64", *GENERATOR],
     "dp_merf": ["--num_features", "10000"],
     "datalens": ["--output_contrast", "2"],
 }

@@ -39,6 +39,14 @@ def worst_cases(num_images: int, dimension: int) -> dict[str, np.ndarray]:
     return {name: gradient.astype(np.float32) for name, gradient in cases.items()}
 
 
+def with_odd_rows(rows: np.ndarray, odd: list, random: np.random.Generator) -> np.ndarray:
+    """The rows, four in ten of them replaced by odd ones, in place."""
+    for index in range(len(rows)):
+        if random.random() < 0.4:
+            rows[index] = odd[random.integers(len(odd))]
+    return rows
+
+
 def seeds_of(num_teachers: int, first: int = 0) -> np.ndarray:
     """Distinct stateless seeds, int32 [T, 2]."""
     return np.stack([np.arange(first, first + num_teachers), np.full(num_teachers, 17)], axis=1).astype(np.int32)

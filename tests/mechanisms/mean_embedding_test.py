@@ -9,6 +9,7 @@ from scipy import stats
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.mean_embedding import _GRID, MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
+from tests.mechanisms.conformance import with_odd_rows
 
 MECHANISM = MeanEmbedding(noise_multiplier=3.0)
 D = 6
@@ -20,10 +21,7 @@ def rows(random, count):
     found /= np.linalg.norm(found, axis=1, keepdims=True)
     odd = [np.zeros(D), np.full(D, 1e30), np.full(D, np.inf), np.full(D, np.nan), [1 + 1e-6, 0, 0, 0, 0, 0],
            [-1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]
-    for index in range(count):
-        if random.random() < 0.4:
-            found[index] = odd[random.integers(len(odd))]
-    return found
+    return with_odd_rows(found, odd, random)
 
 
 def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():

@@ -9,6 +9,7 @@ import pytest
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
 from datalens_tf.mechanisms.second_moment import _STEPS, SecondMoment
+from tests.mechanisms.conformance import with_odd_rows
 
 D = 4
 MECHANISM = SecondMoment(clip_norm=2.0, noise_multiplier=3.0)
@@ -18,10 +19,7 @@ def records(random, count):
     """Short ones, long ones, and what no image is: zero, huge, infinite, NaN."""
     found = random.normal(size=(count, D)) * random.choice([0.1, 1.0, 5.0], (count, 1))
     odd = [np.zeros(D), np.full(D, 1e300), np.full(D, np.inf), np.full(D, np.nan), 2 * np.eye(D)[0], 2 * np.eye(D)[1]]
-    for index in range(count):
-        if random.random() < 0.4:
-            found[index] = odd[random.integers(len(odd))]
-    return found
+    return with_odd_rows(found, odd, random)
 
 
 def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():
