@@ -28,6 +28,8 @@ setup(
         "tensorflow~=2.15.0",
         # The newest release. It fixes dp-accounting, whose numbers are part of our statements, to 0.4.3.
         "tensorflow-privacy==0.9.0",
+        # Messages and stubs of TensorFlow Serving, a small package. Later ones would install a later TensorFlow.
+        "tensorflow-serving-api~=2.15.1",
         "dp-accounting",
         # The version that the data loading is tested with.
         "tensorflow-datasets==4.9.10",

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import uuid
 import zipfile
 from typing import Any, Iterator, Sequence
@@ -66,20 +65,6 @@ def fsync_directory(path: PathLike) -> None:
 def temporary_sibling(path: PathLike) -> pathlib.Path:
     """A new hidden name in the folder of `path`, hence on its file system, where a rename is atomic."""
     return pathlib.Path(path).with_name(f".{uuid.uuid4().hex}.tmp")
-
-
-def copy_folder(source: PathLike, target: PathLike) -> None:
-    """Copies a folder to a new place, where it appears whole or not at all; raises DataLensError if refused."""
-    target = pathlib.Path(target)
-    aside = temporary_sibling(target)
-    with clear_os_errors(target):
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, aside)
-            os.rename(aside, target)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    fsync_directory(target.parent)
 
 
 def parse_json(text: str | bytes) -> Any:

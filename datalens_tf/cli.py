@@ -325,7 +325,14 @@ def _audited_training(args: argparse.Namespace, config: DataLensConfig, folder: 
 
 def _export(args: argparse.Namespace) -> None:
     """`datalens export`."""
-    print(_load_run(pathlib.Path(args.run_dir)).export(args.output_dir, version=args.version, step=args.step))
+    terms = None
+    if args.license_file is not None:
+        try:
+            terms = pathlib.Path(args.license_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgumentError(f"Cannot read --license_file={args.license_file}: {error}.") from error
+    print(_load_run(pathlib.Path(args.run_dir)).export(args.output_dir, version=args.version, step=args.step,
+                                                       license_text=terms))
 
 
 # Parts of the commands.
@@ -570,6 +577,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="the generator as it was after this step, with the smaller epsilon of the charges until "
                              "then; by default after the last")
     export.add_argument("--version", type=int, default=1, help="integer >= 1, by default 1")
+    export.add_argument("--license_file", default=None, metavar="FILE",
+                        help="the terms under which the generator is handed out, put beside the statement")
     return parser
 
 

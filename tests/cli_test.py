@@ -480,7 +480,10 @@ def test_export_once_per_version(finished, tmp_path, datalens):
     assert (tmp_path / "serving/1/saved_model.pb").is_file()
     refused(datalens(*words), "version=1")
     refused(datalens(*words, "--version=0"), "version=0 >= 1")
-    assert datalens(*words, "--version=12")[0] == 0
+    refused(datalens(*words, "--version=2", f"--license_file={tmp_path / 'none'}"), "--license_file=")
+    (tmp_path / "terms").write_text("For research only.")
+    assert datalens(*words, "--version=12", f"--license_file={tmp_path / 'terms'}")[0] == 0
+    assert (tmp_path / "serving/12/assets.extra/LICENSE").read_text() == "For research only."
 
 
 @pytest.fixture(name="small_protocol")

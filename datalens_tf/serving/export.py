@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
 import shutil
-from typing import Any, Callable, Mapping
+import tempfile
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,22 +17,32 @@ from datalens_tf import _validate, rng
 from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, parse_json, temporary_sibling
 from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.serving.signatures import servable
 
-_METADATA = "model.json"
+METADATA = "model.json"
+WARMUP = "tf_serving_warmup_requests"  # The name that TensorFlow Serving looks for.
+CHECKSUMS = "SHA256SUMS"
 _EXTRA = "assets.extra"  # the folder that TensorFlow Serving sets apart for files of the model's owner
 _CHUNK = 500  # images generated at once, which bounds memory
 
 
 def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *, version: int = 1, latent_dim: int,
-                     latent_distribution: str, num_classes: int, assets: Mapping[str, str | bytes] | None = None,
-                     overwrite: bool = False) -> pathlib.Path:
+                     latent_distribution: str, num_classes: int, class_names: Sequence[str] | None = None,
+                     assets: Mapping[str, str | bytes] | None = None, overwrite: bool = False) -> pathlib.Path:
     """Writes a generator as `<directory>/<version>/`, a SavedModel that holds its variables and nothing else.
 
-    | signature | inputs | output `images` |
+    | signature | inputs | outputs |
     |---|---|---|
-    | `serving_default` | `labels` int64 [n] | uint8 [n, H, W, C], from fresh latents |
-    | `sample` | `labels` int64 [n], `seed` int64 [n] | uint8 [n, H, W, C], image i a function of label i and seed i |
-    | `from_latents` | `latents` float32 [n, z], `labels` int64 [n] | float32 [n, H, W, C] in [0, 1] |
+    | `serving_default` | `labels` int64 [n] | `images` uint8 [n, H, W, C], fresh ones |
+    | `sample` | `labels` int64 [n], `seed` int64 [n] | `images` uint8 [n, H, W, C], each by its label and seed |
+    | `png` | the same | `image_bytes` string [n], the same images as PNG files |
+    | `from_latents` | `latents` float32 [n, z], `labels` int64 [n] | `images` float32 [n, H, W, C] in [0, 1] |
+    | `generate` | `num_samples` int64 [], `seed` int64 [], -1 (the default) for fresh images | `images` uint8 \
+      [num_samples, H, W, C] and `labels` int64 [num_samples], as equally many of each class as possible |
+    | `describe` | `name` string [n], names of JSON files in `assets.extra` | `text` string [n], what they say |
+
+    A request is for `signatures.MAX_IMAGES` images at most. In `assets.extra` are the settings (`model.json`), requests
+    by which TensorFlow Serving warms up, the assets, and checksums of everything (`SHA256SUMS`).
 
     The folder appears whole or not at all.
 
@@ -42,6 +54,7 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
       latent_dim: z.
       latent_distribution: `uniform` (U(-1, 1)) or `normal` (N(0, 1)).
       num_classes: labels are in [0, num_classes).
+      class_names: one text per class, public; by default their numbers.
       assets: file names and contents to put into `assets.extra/`, for example the privacy statement.
       overwrite: replaces an existing version.
 
@@ -57,34 +70,68 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     _validate.one_of("latent_distribution", latent_distribution, LATENT_DISTRIBUTIONS)
     _validate.integer("num_classes", num_classes, at_least=2)
     for name in assets or {}:
-        _validate.require(name == os.path.basename(name) not in ("", ".", "..", _METADATA), "asset name", name,
-                          f"to be a plain file name other than {_METADATA}")
+        _validate.require(name == os.path.basename(name) not in ("", ".", "..", METADATA, WARMUP, CHECKSUMS),
+                          "asset name", name, f"to be a plain file name other than {METADATA}, {WARMUP}, {CHECKSUMS}")
+    class_names = list(map(str, range(num_classes)) if class_names is None else class_names)
+    _validate.require(len(class_names) == num_classes, "class_names", class_names, f"to be {num_classes} names")
     target = pathlib.Path(directory) / str(version)
     if target.exists() and not overwrite:
         raise InvalidArgumentError(f"Expected version={version} not to exist yet, found {target}. "
                                    "Take another version or folder, or overwrite it.")
-    module, signatures = _servable(generator, latent_dim, latent_distribution, num_classes)
-    images = signatures["from_latents"].structured_outputs["images"].shape
-    _validate.require(images.rank == 4 and images[1:].is_fully_defined(), "generator output shape", images.as_list(),
-                      "to be [None, H, W, C] with H, W and C known")
+    images = generator([tf.zeros([1, latent_dim]), tf.zeros([1], tf.int32)], training=False).shape
+    _validate.require(images.rank == 4, "generator output shape", images.as_list(), "to be [n, H, W, C]")
     metadata = dict(image_shape=images[1:].as_list(), latent_dim=int(latent_dim),
-                    latent_distribution=latent_distribution, num_classes=int(num_classes))
-    files = {**(assets or {}), _METADATA: json.dumps(metadata, indent=2) + "\n"}
+                    latent_distribution=latent_distribution, num_classes=int(num_classes), class_names=class_names)
+    files = {METADATA: json.dumps(metadata, indent=2) + "\n", WARMUP: _warmup_requests(), **(assets or {})}
+    texts = {name: content for name, content in files.items() if name.endswith(".json")}
+    module, functions = servable(generator, latent_dim, latent_distribution, num_classes, texts)
 
     aside = temporary_sibling(target)
     with clear_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            tf.saved_model.save(module, os.fspath(aside), signatures=signatures)
+            tf.saved_model.save(module, os.fspath(aside), signatures=functions)
             (aside / _EXTRA).mkdir()
-            for name, content in files.items():
-                (aside / _EXTRA / name).write_bytes(content.encode() if isinstance(content, str) else content)
+            _add_assets(aside, files)
             _fsync_tree(aside)
             _move_into_place(aside, target)
         except tf.errors.OpError as error:
             raise DataLensError(f"Cannot write {target}: {error.message}. Choose another folder.") from error
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def copy_export(source: PathLike, directory: PathLike, *, version: int = 1,
+                assets: Mapping[str, str | bytes] | None = None) -> pathlib.Path:
+    """Copies a SavedModel of `export_generator` to `<directory>/<version>/`, with more or other assets.
+
+    The folder appears whole or not at all.
+
+    Args:
+      source: folder of a version.
+      directory, version, assets: as for `export_generator`; other assets stay as they are.
+
+    Raises:
+      InvalidArgumentError: the version exists.
+      DataLensError: the folder cannot be written.
+    """
+    _validate.integer("version", version, at_least=1)
+    target = pathlib.Path(directory) / str(version)
+    if target.exists():
+        raise InvalidArgumentError(f"Expected version={version} not to exist yet, found {target}. "
+                                   "Take another version or folder.")
+    aside = temporary_sibling(target)
+    with clear_os_errors(target):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, aside)
+            _add_assets(aside, assets or {})
+            _fsync_tree(aside)
+            os.rename(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        fsync_directory(target.parent)
     return target
 
 
@@ -95,7 +142,7 @@ class LoadedGenerator:
     Attributes:
       path: the version's folder.
       image_shape: (H, W, C).
-      latent_dim, latent_distribution, num_classes: as exported.
+      latent_dim, latent_distribution, num_classes, class_names: as exported.
       model: what `tf.saved_model.load` returned.
     """
 
@@ -104,6 +151,7 @@ class LoadedGenerator:
     latent_dim: int
     latent_distribution: str
     num_classes: int
+    class_names: tuple[str, ...]
     model: Any
 
     def sample(self, labels: np.ndarray, seed: int | None = None) -> np.ndarray:
@@ -148,18 +196,36 @@ def load_generator(path: PathLike) -> LoadedGenerator:
       CheckpointError: there is none, or it is damaged or of another kind.
     """
     path = version_folder(path)
+    metadata = read_metadata(path)
     try:
-        metadata = parse_json((path / _EXTRA / _METADATA).read_text())
-        metadata["image_shape"] = tuple(metadata["image_shape"])
         model = tf.saved_model.load(os.fspath(path))
         loaded = LoadedGenerator(path=path, model=model, **metadata)
         missing = {"serving_default", "sample"} - set(model.signatures)
     except Exception as error:  # A damaged SavedModel fails in JSON, protocol buffers, checkpoints or graph import.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(f"{path} is damaged or not a generator of this package: {reason}.") from error
+        raise _damaged(path, error) from error
     if missing:
         raise CheckpointError(f"{path} is not a generator of this package: it has no signature {min(missing)}.")
     return loaded
+
+
+def read_metadata(path: PathLike) -> dict[str, Any]:
+    """What the folder of a version says about its generator: the attributes of `LoadedGenerator`, but path and model.
+
+    Raises:
+      CheckpointError: it is damaged or no generator of this package.
+    """
+    path = pathlib.Path(path)
+    try:
+        metadata = parse_json((path / _EXTRA / METADATA).read_text())
+        names = metadata.get("class_names") or map(str, range(metadata["num_classes"]))
+        return {**metadata, "image_shape": tuple(metadata["image_shape"]), "class_names": tuple(names)}
+    except Exception as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> CheckpointError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return CheckpointError(f"{path} is damaged or not a generator of this package: {reason}.")
 
 
 def version_folder(path: PathLike) -> pathlib.Path:
@@ -179,50 +245,35 @@ def image_seeds(seed: int, num_images: int) -> np.ndarray:
     return rng.stream(int(seed), "images").integers(0, 2**63 - 1, size=num_images, dtype=np.int64)
 
 
-def _servable(generator, latent_dim: int, latent_distribution: str, num_classes: int):
-    """A module that tracks the generator's variables, and the three signatures."""
-    # The generator itself stays in the closure: tracked, Keras would store its class, layers and optimizer as well.
-    module = tf.Module()
-    module.generator_variables = list(generator.variables)
-    labels_spec = tf.TensorSpec([None], tf.int64, "labels")
+def _warmup_requests() -> bytes:
+    """One request per signature, by which TensorFlow Serving warms up before it answers: a TFRecord file.
 
-    def generate(latents, labels):
-        message = f"labels must be in [0, {num_classes})"
-        with tf.control_dependencies([
-                tf.debugging.assert_non_negative(labels, message), tf.debugging.assert_less(
-                    labels, tf.constant(num_classes, tf.int64), message)]):
-            return tf.cast(generator([latents, tf.cast(labels, tf.int32)], training=False), tf.float32)
+    Not for `generate`: its inputs have no batch dimension, so a server that batches refuses them.
+    """
+    from tensorflow_serving.apis import prediction_log_pb2
 
-    def to_uint8(images):
-        return {"images": tf.saturate_cast(tf.round(images * 255), tf.uint8)}
+    inputs = {"serving_default": ["labels"], "sample": ["labels", "seed"], "png": ["labels", "seed"]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, WARMUP)
+        with tf.io.TFRecordWriter(path) as writer:
+            for signature, names in inputs.items():
+                log = prediction_log_pb2.PredictionLog()
+                log.predict_log.request.model_spec.signature_name = signature
+                for name in names:
+                    log.predict_log.request.inputs[name].CopyFrom(tf.make_tensor_proto([0], tf.int64))
+                writer.write(log.SerializeToString(deterministic=True))
+        return pathlib.Path(path).read_bytes()
 
-    @tf.function(input_signature=[tf.TensorSpec([None, latent_dim], tf.float32, "latents"), labels_spec])
-    def from_latents(latents, labels):
-        return {"images": generate(latents, labels)}
 
-    @tf.function(input_signature=[labels_spec])
-    def serving_default(labels):
-        # Raw operations with seed 0 are seeded by the operating system. `tf.random` would store the exporting
-        # process' global seed in the graph, and every server would start with the same images.
-        shape = tf.stack([tf.size(labels), latent_dim])
-        if latent_distribution == "normal":
-            latents = tf.raw_ops.RandomStandardNormal(shape=shape, dtype=tf.float32)
-        else:
-            latents = 2 * tf.raw_ops.RandomUniform(shape=shape, dtype=tf.float32) - 1
-        return to_uint8(generate(latents, labels))
-
-    @tf.function(input_signature=[labels_spec, tf.TensorSpec([None], tf.int64, "seed")])
-    def sample(labels, seed):
-        def draw(image_seed):
-            key = tf.stack([image_seed, tf.zeros_like(image_seed)])
-            if latent_distribution == "normal":
-                return tf.random.stateless_normal([latent_dim], key, alg="philox")
-            return tf.random.stateless_uniform([latent_dim], key, -1, 1, alg="philox")
-
-        return to_uint8(generate(tf.map_fn(draw, seed, fn_output_signature=tf.float32), labels))
-
-    functions = {"serving_default": serving_default, "sample": sample, "from_latents": from_latents}
-    return module, {name: function.get_concrete_function() for name, function in functions.items()}
+def _add_assets(folder: pathlib.Path, assets: Mapping[str, str | bytes]) -> None:
+    """Writes files to `assets.extra`, and the checksums of all files, in the format of sha256sum."""
+    for name, content in assets.items():
+        (folder / _EXTRA / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    sums = folder / _EXTRA / CHECKSUMS
+    sums.unlink(missing_ok=True)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums.write_text("".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n"
+                            for path in files))
 
 
 def _fsync_tree(folder: pathlib.Path) -> None:

@@ -6,7 +6,7 @@ import os
 import pathlib
 import tempfile
 import typing
-from typing import Any, ClassVar, Sequence
+from typing import Any, ClassVar, Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.evaluation.plots import image_grid, png_bytes
 from datalens_tf.privacy.statement import render_text
-from datalens_tf.serving.export import LoadedGenerator, export_generator, load_generator
+from datalens_tf.serving.export import (
+    LoadedGenerator, copy_export, export_generator, load_generator, read_metadata)
+from datalens_tf.serving.model_card import LICENSE, render_card
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.run_folder import RunFolder
 from datalens_tf.training.student import AveragedGenerator
@@ -53,14 +55,16 @@ class Synthesizer(abc.ABC):
         """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder)."""
 
     @abc.abstractmethod
-    def export(self, directory: str, *, version: int = 1, step: int | None = None) -> pathlib.Path:
-        """Writes the generator as a SavedModel `<directory>/<version>/` with its privacy statement; returns the path.
+    def export(self, directory: str, *, version: int = 1, step: int | None = None, license_text: str | None = None
+               ) -> pathlib.Path:
+        """Writes the generator as a SavedModel `<directory>/<version>/` with its statement and card; returns the path.
 
         Args:
           directory: parent of the versions.
           version: integer >= 1 that does not exist yet.
           step: the generator as it was after this step, with the statement of the charges until then; by default
             that of the whole run. Not every method keeps earlier ones.
+          license_text: the terms under which the generator is handed out.
         """
 
 
@@ -111,7 +115,8 @@ class RunSynthesizer(Synthesizer):
         self.config = self.config.replace(
             dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
         student, statement = self._train(dataset)
-        self._write_generator(student, self.folder.generator, statement, overwrite=True)
+        self._write_generator(student, self.folder.generator, statement, class_names=dataset.class_names,
+                              overwrite=True)
         self._generator = None
         _files.atomic_write(self.folder.samples_png, png_bytes(image_grid(student.sample_grid()), scale=2))
         x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
@@ -143,32 +148,50 @@ class RunSynthesizer(Synthesizer):
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
 
-    def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None) -> pathlib.Path:
-        _validate.integer("version", version, at_least=1)
+    def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None,
+               license_text: str | None = None) -> pathlib.Path:
         statement = self.privacy_statement()
-        target = pathlib.Path(directory) / str(version)
-        if step is not None:
-            return self._export_step(directory, version, step, statement["num_records"])
-        if target.exists():
-            raise InvalidArgumentError(f"Expected version={version} not to exist yet, found {target}. "
-                                       "Take another version or folder.")
         if not (self.folder.generator / "1").is_dir():
             raise CheckpointError(f"{self.folder.path} holds no generator: train to the end first.")
-        _files.copy_folder(self.folder.generator / "1", target)
-        return target
+        terms = {} if license_text is None else {"LICENSE": license_text}
+        if step is not None:
+            return self._export_step(directory, version, step, statement["num_records"], terms)
+        model = read_metadata(self.folder.generator / "1")
+        return copy_export(self.folder.generator / "1", directory, version=version, assets={
+            **_statement_files(statement, model, self._metrics()), **terms})
 
-    def _export_step(self, directory, version: int, step: int, num_records: int) -> pathlib.Path:
+    def _metrics(self) -> dict[str, Any] | None:
+        """What an evaluation of the generator found, if there was one."""
+        try:
+            return _files.parse_json((self.folder.path / "metrics.json").read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"Cannot read {self.folder.path / 'metrics.json'}: {error}. Evaluate again, or "
+                                  "delete it.") from error
+
+    def _export_step(self, directory, version: int, step: int, num_records: int, terms: Mapping[str, str]
+                     ) -> pathlib.Path:
         """Exports an earlier state, where the method keeps them."""
         raise InvalidArgumentError(f"Expected no step={step}: the method {self.config.method} keeps the generator of "
                                    "the whole run only.")
 
-    def _write_generator(self, student: AveragedGenerator, directory, statement: dict[str, Any], **kwargs
-                         ) -> pathlib.Path:
+    def _write_generator(self, student: AveragedGenerator, directory, statement: dict[str, Any], *,
+                         class_names: Sequence[str], terms: Mapping[str, str] | None = None, **kwargs) -> pathlib.Path:
         """Writes a released generator with its statement."""
+        model = {"image_shape": self.config.image_shape, "num_classes": self.config.num_classes,
+                 "class_names": class_names}
         return export_generator(
             student.released(), directory, latent_dim=self.config.latent_dim, num_classes=self.config.num_classes,
-            latent_distribution=self.config.latent_distribution, **kwargs,
-            assets={"privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement)})
+            latent_distribution=self.config.latent_distribution, class_names=class_names, **kwargs,
+            assets={**_statement_files(statement, model), "LICENSE": LICENSE, **(terms or {})})
+
+
+def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], metrics: dict[str, Any] | None = None
+                     ) -> dict[str, str]:
+    """What says in an export what is promised: for programs, in full, and in short."""
+    return {"privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),
+            "MODEL_CARD.md": render_card(statement, model, metrics)}
 
 
 def sample_from(generator: LoadedGenerator, num_images: int, *, labels: np.ndarray | None = None,

@@ -12,6 +12,7 @@ from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.ledger import Charge, PrivacyLedger
 from datalens_tf.privacy.statement import Guarantee, make_statement
+from datalens_tf.serving.export import read_metadata
 from datalens_tf.synthesizers.base import RunSynthesizer
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.student import Student
@@ -46,14 +47,15 @@ class VotedSynthesizer(RunSynthesizer):
             raise KeyboardInterrupt
         self.trainer.request_stop()
 
-    def _export_step(self, directory, version: int, step: int, num_records: int) -> pathlib.Path:
+    def _export_step(self, directory, version, step, num_records, terms) -> pathlib.Path:
         _validate.integer("step", step, at_least=1)
         releases = ReleaseStore(self.folder.releases)
         student = replay(self.config, self._mechanism(), releases, step, self.student_class)
         paid = [releases.charge(number) for number in range(1, step + 1)]
         charges = PrivacyLedger.open(self.folder.ledger).charges[:paid[-1] + 1]
         statement = self._statement(charges, len(charges) - len(paid), num_records)
-        return self._write_generator(student, directory, statement, version=version)
+        names = read_metadata(self.folder.generator / "1")["class_names"]
+        return self._write_generator(student, directory, statement, class_names=names, terms=terms, version=version)
 
     @abc.abstractmethod
     def _mechanism(self) -> Mechanism:

@@ -70,7 +70,8 @@ def measured(setting: dict[str, float], train: Dataset, test: Dataset, output_di
         "epsilon": round_up(statement["epsilon"]), "delta": statement["delta"], "accountant": statement["accountant"],
         "adjacency": statement["adjacency"],
         "epsilon as published (wrong)": round_up(statement["invalid_epsilon_as_published"]),
-        "accuracy": round(found["utility"]["accuracy_mean"], 4), "frechet": round(found["quality"]["frechet_domain_classifier"]["value"], 1)}
+        "accuracy": round(found["utility"]["accuracy_mean"], 4),
+        "frechet": round(found["quality"]["frechet_domain_classifier"]["value"], 1)}
     _files.atomic_write(folder / "row.json", json.dumps(row) + "\n")
     return row
 

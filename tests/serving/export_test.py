@@ -1,5 +1,6 @@
 """Exported generators: alone in a fresh process they draw the right images, and carry nothing but the generator."""
 
+import io
 import json
 import os
 import subprocess
@@ -8,10 +9,14 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
+from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
+from tensorflow.python.framework import tensor_util
+from tensorflow_serving.apis import prediction_log_pb2
 
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 from datalens_tf.serving import export
-from datalens_tf.serving.export import export_generator, image_seeds, load_generator
+from datalens_tf.serving.export import copy_export, export_generator, image_seeds, load_generator
 
 SETTINGS = dict(latent_dim=6, latent_distribution="uniform", num_classes=3)
 
@@ -57,6 +62,11 @@ def exported(generator, tmp_path_factory):
     tf.random.set_seed(0)  # as a training run would; fresh latents must stay fresh
     return export_generator(generator, tmp_path_factory.mktemp("serving") / "model", **SETTINGS,
                             assets={"privacy.json": '{"epsilon": 1.0}', "picture.png": b"\x89PNG"})
+
+
+@pytest.fixture(scope="module")
+def signatures(exported):
+    return tf.saved_model.load(str(exported)).signatures
 
 
 ALONE = """
@@ -108,29 +118,141 @@ def test_only_the_generators_variables_are_stored(generator, exported):
     shapes = sorted(tuple(shape) for name, shape in stored if "OBJECT_GRAPH" not in name)
     assert shapes == sorted(tuple(variable.shape) for variable in generator.variables)
     files = sorted(str(path.relative_to(exported)) for path in exported.rglob("*") if path.is_file())
-    assert files == ["assets.extra/model.json", "assets.extra/picture.png", "assets.extra/privacy.json",
-                     "fingerprint.pb", "saved_model.pb", "variables/variables.data-00000-of-00001",
-                     "variables/variables.index"]
+    assert files == ["assets.extra/SHA256SUMS", "assets.extra/model.json", "assets.extra/picture.png",
+                     "assets.extra/privacy.json", "assets.extra/tf_serving_warmup_requests", "fingerprint.pb",
+                     "saved_model.pb", "variables/variables.data-00000-of-00001", "variables/variables.index"]
     assert os.listdir(exported.parent) == ["1"]
     assert json.loads((exported / "assets.extra/privacy.json").read_text()) == {"epsilon": 1.0}
 
 
-def test_signatures_fit_tensorflow_serving(exported):
-    signatures = tf.saved_model.load(str(exported)).signatures
-    assert set(signatures) == {"serving_default", "sample", "from_latents"}
-    for function in signatures.values():
+def graphs(saved_model):
+    """The graph and the functions of a SavedModel: name -> nodes."""
+    proto = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
+    (meta,) = proto.meta_graphs
+    return {"": meta.graph_def.node, **{f.signature.name: f.node_def for f in meta.graph_def.library.function}}
+
+
+def test_every_constant_is_of_the_computation_not_of_training(generator, exported):
+    texts, stored = [path.read_bytes() for path in (exported / "assets.extra").glob("*.json")], set()
+    constants = [tensor_util.MakeNdarray(node.attr["value"].tensor)
+                 for nodes in graphs(exported).values() for node in nodes if node.op == "Const"]
+    assert constants
+    for constant in constants:
+        if constant.dtype == object:  # Messages, the texts that `describe` answers, and names of what is stored.
+            stored |= {text for text in constant.ravel() if len(text) > 200 and text not in texts}
+        else:
+            assert constant.size <= 8, constant
+    (objects,) = map(trackable_object_graph_pb2.TrackableObjectGraph.FromString, stored)
+    assert sum(len(node.attributes) for node in objects.nodes) == len(generator.variables)
+    operations = {node.op for nodes in graphs(exported).values() for node in nodes}
+    assert not operations & {"PyFunc", "EagerPyFunc", "HashTableV2", "LookupTableImportV2", "ReadFile", "WriteFile"}
+
+
+def test_signatures_fit_tensorflow_serving(signatures):
+    assert set(signatures) == {"serving_default", "sample", "png", "from_latents", "generate", "describe"}
+    for name, function in signatures.items():
         for spec in [*function.structured_input_signature[1].values(), *function.structured_outputs.values()]:
-            assert spec.shape[0] is None
+            # A server that batches joins requests along the first dimension of everything.
+            assert spec.shape.rank == 0 if name == "generate" and spec.shape.rank == 0 else spec.shape[0] is None
     assert signatures["sample"].structured_outputs["images"].shape.as_list() == [None, 8, 4, 1]
     assert {name: spec.dtype for name, spec in signatures["sample"].structured_input_signature[1].items()} == {
         "labels": tf.int64, "seed": tf.int64}
 
 
-def test_labels_out_of_range_are_refused_by_the_model_itself(exported):
-    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
-    for bad in (-1, 3):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"labels must be in \[0, 3\)"):
-            serve(labels=tf.constant([0, bad], tf.int64))
+def test_warm_up_requests_are_requests_that_are_answered(exported, signatures):
+    records = list(tf.data.TFRecordDataset(str(exported / "assets.extra" / "tf_serving_warmup_requests")))
+    requests = [prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request for record in records]
+    assert [request.model_spec.signature_name for request in requests] == ["serving_default", "sample", "png"]
+    for request in requests:
+        signatures[request.model_spec.signature_name](
+            **{name: tf.constant(tf.make_ndarray(value)) for name, value in request.inputs.items()})
+
+
+def test_png_files_hold_the_sampled_images(signatures):
+    inputs = dict(labels=tf.constant([2, 0, 1], tf.int64), seed=tf.constant([9, 8, 7], tf.int64))
+    files = signatures["png"](**inputs)["image_bytes"].numpy()
+    pictures = np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in files])
+    np.testing.assert_array_equal(pictures[..., None], signatures["sample"](**inputs)["images"])
+
+
+class TestGenerate:
+
+    def call(self, signatures, num_samples, seed=-1):
+        found = signatures["generate"](
+            num_samples=tf.constant(num_samples, tf.int64), seed=tf.constant(seed, tf.int64))
+        return found["images"].numpy(), found["labels"].numpy()
+
+    def test_classes_are_balanced_and_seeds_reproduce(self, signatures):
+        images, labels = self.call(signatures, 31, seed=5)
+        assert images.shape == (31, 8, 4, 1) and images.dtype == np.uint8
+        assert sorted(np.bincount(labels)) == [10, 10, 11] and np.any(np.diff(labels) < 0)
+        again, other = self.call(signatures, 31, seed=5), self.call(signatures, 31, seed=6)
+        np.testing.assert_array_equal(images, again[0])
+        np.testing.assert_array_equal(labels, again[1])
+        assert not np.array_equal(images, other[0]) and not np.array_equal(labels, other[1])
+
+    def test_without_a_seed_images_are_fresh(self, signatures):
+        assert not np.array_equal(self.call(signatures, 9)[0], self.call(signatures, 9)[0])
+
+    @pytest.mark.parametrize("num_samples, seed, message", [
+        (0, 1, "num_samples must be positive"), (-5, 1, "num_samples must be positive"),
+        (1025, 1, "at most 1024 images per request"), (2**62, 1, "at most 1024 images per request"),
+        (3, -2, "seed must be 0 or more")])
+    def test_bad_requests_are_refused_with_a_clear_message(self, signatures, num_samples, seed, message):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            self.call(signatures, num_samples, seed)
+
+
+@pytest.mark.parametrize("signature, inputs, message", [
+    ("serving_default", dict(labels=[0, -1]), r"labels must be in \[0, 3\)"),
+    ("serving_default", dict(labels=[0, 3]), r"labels must be in \[0, 3\)"),
+    ("serving_default", dict(labels=[0] * 1025), "at most 1024 images per request"),
+    ("sample", dict(labels=[0, 3], seed=[1, 2]), r"labels must be in \[0, 3\)"),
+    ("sample", dict(labels=[0, 1], seed=[1]), "one seed per label"),
+    ("sample", dict(labels=[0], seed=[1] * 1025), "at most 1024"),
+    ("png", dict(labels=[5], seed=[1]), r"labels must be in \[0, 3\)"),
+    ("from_latents", dict(labels=[1, 2], latents=np.zeros([1, 6], np.float32)), "one label per image"),
+    ("describe", dict(name=["privacy.json", "secret"]), "name must be one of model.json, privacy.json"),
+])
+def test_bad_requests_are_refused_by_the_model_itself(signatures, signature, inputs, message):
+    inputs = {name: tf.constant(value, tf.int64) if isinstance(value, list) and not isinstance(value[0], str)
+              else tf.constant(value) for name, value in inputs.items()}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        signatures[signature](**inputs)
+
+
+def test_a_server_says_what_it_promises(signatures):
+    texts = signatures["describe"](name=tf.constant(["privacy.json", "model.json"]))["text"].numpy()
+    assert json.loads(texts[0]) == {"epsilon": 1.0}
+    assert json.loads(texts[1])["class_names"] == ["0", "1", "2"]
+
+
+def test_checksums_are_of_every_file(exported):
+    shown = subprocess.run(["sha256sum", "--check", "assets.extra/SHA256SUMS"], cwd=exported, capture_output=True,
+                           text=True, check=True).stdout.splitlines()
+    files = {str(path.relative_to(exported)) for path in exported.rglob("*") if path.is_file()}
+    assert set(shown) == {f"{name}: OK" for name in files - {"assets.extra/SHA256SUMS"}}
+
+
+class TestCopyExport:
+
+    def test_adds_assets_and_keeps_the_rest(self, exported, tmp_path):
+        copied = copy_export(exported, tmp_path / "serving", version=4, assets={"privacy.json": "{}", "more.txt": "x"})
+        assert copied == tmp_path / "serving" / "4"
+        assert (copied / "assets.extra" / "picture.png").read_bytes() == b"\x89PNG"
+        assert (copied / "assets.extra" / "privacy.json").read_text() == "{}"
+        test_checksums_are_of_every_file(copied)
+        np.testing.assert_array_equal(load_generator(copied).sample([0, 1], seed=3),
+                                      load_generator(exported).sample([0, 1], seed=3))
+
+    def test_a_failure_leaves_nothing(self, exported, tmp_path, monkeypatch):
+        def fail(*arguments):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(DataLensError, match="^Cannot write .*: No space left on device"):
+            copy_export(exported, tmp_path)
+        assert not os.listdir(tmp_path)
 
 
 class TestLoadedGenerator:
@@ -252,6 +374,8 @@ class TestWriting:
         (dict(num_classes=1), "num_classes=1 >= 2"),
         (dict(assets={"../escape": ""}), "asset name='../escape'"),
         (dict(assets={"model.json": ""}), "asset name='model.json'"),
+        (dict(assets={"SHA256SUMS": ""}), "asset name='SHA256SUMS'"),
+        (dict(class_names=["a", "b"]), "to be 3 names"),
     ])
     def test_bad_arguments_write_nothing(self, generator, tmp_path, changes, message):
         with pytest.raises(InvalidArgumentError, match=message):

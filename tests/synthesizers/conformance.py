@@ -11,7 +11,7 @@ from datalens_tf.config import MethodConfig
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.methods import config_from_json
 from datalens_tf.privacy import PrivacyLedger, accounting, render_text
-from datalens_tf.privacy.statement import parse_statement
+from datalens_tf.privacy.statement import parse_statement, round_up
 from datalens_tf.synthesizers.registry import synthesizer
 from datalens_tf.training import loop
 from datalens_tf.training.callbacks import Callback
@@ -80,6 +80,11 @@ class SynthesizerConformance:
     def test_export_carries_the_statement(self, run, tmp_path):
         path = run.export(tmp_path, version=3)
         assert json.loads((path / "assets.extra" / "privacy.json").read_text()) == run.privacy_statement()
+        card = (path / "assets.extra" / "MODEL_CARD.md").read_text()
+        assert ("epsilon = " in card) == self.private
+        if self.private:
+            assert f"epsilon = {round_up(run.privacy_statement()['epsilon'])}" in card
+        assert "datalens_tf" in (path / "assets.extra" / "LICENSE").read_text()
         labels = np.array([0, 1, 2])
         np.testing.assert_array_equal(datalens_tf.load_generator(path).sample(labels, seed=1),
                                       run.sample(3, labels=labels, seed=1)[0])

@@ -1,0 +1,103 @@
+"""What an exported generator answers: the signatures of its SavedModel, in TensorFlow operations alone."""
+
+from typing import Callable, Mapping
+
+import tensorflow as tf
+
+MAX_IMAGES = 1024  # of one request: what a server needs for it stays in bounds.
+FRESH = -1  # the seed that stands for none
+
+
+def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distribution: str, num_classes: int,
+             texts: Mapping[str, str]) -> tuple[tf.Module, dict[str, Callable]]:
+    """A module that tracks the generator's variables, and the functions to serve (see `export_generator`).
+
+    Args:
+      generator, latent_dim, latent_distribution, num_classes: as for `export_generator`.
+      texts: name -> text that `describe` answers.
+    """
+    # The generator itself stays in the closure: tracked, Keras would store its class, layers and optimizer as well.
+    module = tf.Module()
+    module.generator_variables = list(generator.variables)
+    labels_spec = tf.TensorSpec([None], tf.int64, "labels")
+    seeds_spec = tf.TensorSpec([None], tf.int64, "seed")
+
+    def images_of(latents, labels):
+        range_message = f"labels must be in [0, {num_classes})"
+        with tf.control_dependencies([
+                _at_most_max_images(tf.size(labels)),
+                tf.debugging.assert_equal(tf.shape(latents)[0], tf.size(labels), "expected one label per image"),
+                tf.debugging.assert_non_negative(labels, range_message),
+                tf.debugging.assert_less(labels, tf.constant(num_classes, tf.int64), range_message)]):
+            return tf.cast(generator([latents, tf.cast(labels, tf.int32)], training=False), tf.float32)
+
+    def pixels_of(latents, labels):
+        return tf.saturate_cast(tf.round(images_of(latents, labels) * 255), tf.uint8)
+
+    def seeded_pixels(labels, seeds):
+        with tf.control_dependencies([
+                _at_most_max_images(tf.size(seeds)),
+                tf.debugging.assert_equal(tf.size(seeds), tf.size(labels), "expected one seed per label")]):
+            latents = tf.map_fn(latent_of, seeds, fn_output_signature=tf.float32)
+        return pixels_of(latents, labels)
+
+    def latent_of(seed):
+        key = tf.stack([seed, tf.zeros_like(seed)])
+        if latent_distribution == "normal":
+            return tf.random.stateless_normal([latent_dim], key, alg="philox")
+        return tf.random.stateless_uniform([latent_dim], key, -1, 1, alg="philox")
+
+    @tf.function(input_signature=[labels_spec])
+    def serving_default(labels):
+        return {"images": seeded_pixels(labels, _fresh_seeds(tf.size(labels)))}
+
+    @tf.function(input_signature=[labels_spec, seeds_spec])
+    def sample(labels, seed):
+        return {"images": seeded_pixels(labels, seed)}
+
+    @tf.function(input_signature=[labels_spec, seeds_spec])
+    def png(labels, seed):
+        pixels = seeded_pixels(labels, seed)
+        # The name's ending makes TensorFlow Serving's REST interface encode it as base64.
+        return {"image_bytes": tf.map_fn(tf.io.encode_png, pixels, fn_output_signature=tf.string)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, latent_dim], tf.float32, "latents"), labels_spec])
+    def from_latents(latents, labels):
+        return {"images": images_of(latents, labels)}
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "num_samples"), tf.TensorSpec([], tf.int64, "seed")])
+    def generate(num_samples, seed=tf.constant(FRESH, tf.int64)):
+        with tf.control_dependencies([
+                tf.debugging.assert_positive(num_samples, "num_samples must be positive"),
+                _at_most_max_images(num_samples),
+                tf.debugging.assert_greater_equal(
+                    seed, tf.constant(FRESH, tf.int64), "seed must be 0 or more, or -1 for fresh images")]):
+            seed = tf.where(seed == FRESH, _fresh_seeds(1)[0], seed)
+        order, seeds = tf.unstack(tf.random.stateless_uniform(
+            [2, num_samples], tf.stack([seed, tf.ones_like(seed)]), 0, tf.int64.max, tf.int64, alg="philox"))
+        labels = tf.argsort(order) % num_classes  # As equally many of each class as possible, in random order.
+        labels = tf.cast(labels, tf.int64)
+        return {"images": seeded_pixels(labels, seeds), "labels": labels}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "name")])
+    def describe(name):
+        known = tf.constant(list(texts))
+        found = name[:, None] == known[None]
+        with tf.control_dependencies([tf.debugging.assert_equal(
+                tf.reduce_any(found, axis=1), True, f"name must be one of {', '.join(texts)}")]):
+            return {"text": tf.gather(tf.constant(list(texts.values())), tf.argmax(found, axis=1))}
+
+    functions = [serving_default, sample, png, from_latents, generate, describe]
+    return module, {function.__name__: function for function in functions}
+
+
+def _at_most_max_images(count):
+    return tf.debugging.assert_less_equal(
+        tf.cast(count, tf.int64), tf.constant(MAX_IMAGES, tf.int64), f"at most {MAX_IMAGES} images per request")
+
+
+def _fresh_seeds(count):
+    """Raw operations with seed 0 are seeded by the operating system. `tf.random` would store the exporting process'
+    global seed in the graph, and every server would start with the same images."""
+    bits = tf.raw_ops.RandomUniformInt(shape=[count], minval=tf.constant(0, tf.int64), maxval=tf.int64.max)
+    return tf.cast(bits, tf.int64)
