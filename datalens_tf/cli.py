@@ -137,16 +137,14 @@ def _sample(args: argparse.Namespace) -> None:
     if labels is not None:
         labels = np.resize(labels, count)  # Repeats them cyclically.
     target = pathlib.Path(args.output)
-    as_archive = target.suffix == ".npz"
-    if not as_archive and target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a new or empty folder.")
-    x, y = _drawer(args.model)(count, labels=labels, seed=args.seed)
-    with _files.clear_os_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    if as_archive:
-        _files.atomic_write(target, _files.npz_bytes({"x": x, "y": y}))
-    else:
-        _write_pictures(target, x, y)
+
+    from datalens_tf.data.writing import format_of, write_images
+
+    kind = format_of(target, args.format)
+    with _progress_bar(count, shown=bool(args.server)) as bar:
+        draw, class_names = _remote_drawer(args, bar.update) if args.server else _drawer(args.model)
+        x, y = draw(count, labels=labels, seed=args.seed)
+    write_images(target, kind, x, y, class_names)
     print(f"{len(x)} samples in {target}")
 
 
@@ -181,7 +179,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         synthetic = load_dataset(f"npz:{source}")
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
     else:
-        sample = _drawer(args.samples)
+        sample, _ = _drawer(args.samples)
         count = effort.num_synthetic or protocol.num_synthetic
         draw = functools.lru_cache(lambda seed: sample(count, seed=seed))  # Asked for in several places.
         varied = "so do the synthetic images"
@@ -421,27 +419,34 @@ def _load_run(folder: pathlib.Path):
     return synthesizer(config.method).load(folder)
 
 
-def _drawer(model: str) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions."""
-    from datalens_tf.serving.export import load_generator
-    from datalens_tf.synthesizers.base import sample_from
+def _drawer(model: str) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
+    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names."""
+    from datalens_tf.serving.drawing import sample_from
+    from datalens_tf.serving.export import load_generator, read_metadata
 
     folder = pathlib.Path(model)
     if (folder / "config.json").is_file():
-        return _load_run(folder).sample
-    return functools.partial(sample_from, load_generator(folder))
+        run = _load_run(folder)
+        return run.sample, read_metadata(run.folder.generator / "1")["class_names"]
+    generator = load_generator(folder)
+    return functools.partial(sample_from, generator.sample, generator.num_classes), generator.class_names
 
 
-def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> None:
-    """PNG files `<label>/<number>.png` in a new folder, which appears whole or not at all."""
-    from datalens_tf.evaluation.plots import png_bytes
+def _remote_drawer(args: argparse.Namespace, progress: Callable[[int], Any]
+                   ) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
+    """The same of a generator on a server."""
+    from datalens_tf.serving.client import Client
 
-    aside = _files.temporary_sibling(folder)
-    with _files.clear_os_errors(folder):
-        for number, (image, label) in enumerate(zip(images, labels)):
-            (aside / str(label)).mkdir(parents=True, exist_ok=True)
-            (aside / str(label) / f"{number:06d}.png").write_bytes(png_bytes(image))
-        os.rename(aside, folder)
+    client = Client(args.server, model=args.model, version=args.model_version, timeout=args.timeout,
+                    retries=args.retries, progress=progress)
+    return client.sample, client.class_names
+
+
+def _progress_bar(count: int, shown: bool) -> Any:
+    """A bar of images, on terminals only."""
+    import tqdm
+
+    return tqdm.tqdm(total=count, unit="image", leave=False, disable=not (shown and sys.stderr.isatty()))
 
 
 @contextlib.contextmanager
@@ -505,7 +510,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_fields(train.add_argument_group("speed"), PerformanceOptions)
 
     sample = command("sample", _sample, "draw synthetic images")
-    sample.add_argument("--model", required=True, help="a run folder, or a SavedModel that `export` wrote")
+    sample.add_argument("--model", required=True,
+                        help="a run folder, or a SavedModel that `export` wrote; with --server, the model's name there")
+    sample.add_argument("--server", default=None, metavar="URL",
+                        help="draw from a generator that is served there: http://HOST:PORT or https:// (REST), "
+                             "grpc://HOST:PORT or grpcs://")
+    sample.add_argument("--model_version", type=int, default=None, help="of --server, by default the latest")
+    sample.add_argument("--timeout", type=float, default=60.0, help="of --server: seconds for one request")
+    sample.add_argument("--retries", type=int, default=6, help="of --server: further tries where a request fails")
     sample.add_argument("--num_samples", type=int, default=None,
                         help="how many; by default one per label in --labels, else 100")
     sample.add_argument("--labels", type=_integers, default=None, metavar="LABEL,...",
@@ -513,6 +525,8 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--seed", type=int, default=None, help="makes the draw reproducible")
     sample.add_argument("--output", required=True,
                         help="FILE.npz (x uint8, y int64), or a new folder for PNGs, one sub-folder per class")
+    sample.add_argument("--format", default=None, metavar="FORMAT",
+                        help="npz, png, or tfds: a folder that TensorFlow Datasets reads; by default by --output")
 
     evaluate = command("evaluate", _evaluate,
                        "measure how good synthetic images are; writes metrics.json, report.html and charts")

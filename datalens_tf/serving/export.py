@@ -13,10 +13,11 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _validate, rng
+from datalens_tf import _validate
 from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, parse_json, temporary_sibling
 from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.serving.drawing import checked_labels, image_seeds
 from datalens_tf.serving.signatures import servable
 
 METADATA = "model.json"
@@ -167,13 +168,7 @@ class LoadedGenerator:
         Raises:
           InvalidArgumentError: labels of another shape, type or range.
         """
-        labels = np.asarray(labels)
-        if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
-            raise InvalidArgumentError(
-                f"Expected labels to be integers of shape [n], got {labels.dtype} {list(labels.shape)}.")
-        if labels.size and not 0 <= labels.min() <= labels.max() < self.num_classes:
-            raise InvalidArgumentError(
-                f"Expected labels in [0, {self.num_classes}), got {labels.min()} to {labels.max()}.")
+        labels = checked_labels(labels, self.num_classes)
         images = np.empty((len(labels), *self.image_shape), np.uint8)
         seeds = None if seed is None else image_seeds(seed, len(labels))
         for start in range(0, len(labels), _CHUNK):
@@ -237,12 +232,6 @@ def version_folder(path: PathLike) -> pathlib.Path:
     if not versions:
         raise CheckpointError(f"Found no SavedModel in {path}. Name a folder that `datalens export` wrote.")
     return max(versions, key=lambda version: int(version.name))
-
-
-def image_seeds(seed: int, num_images: int) -> np.ndarray:
-    """One seed per image for the `sample` signature, int64 [num_images]; more images only append to it."""
-    _validate.integer("seed", seed)
-    return rng.stream(int(seed), "images").integers(0, 2**63 - 1, size=num_images, dtype=np.int64)
 
 
 def _warmup_requests() -> bytes:

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Mapping, Sequence
 
 import numpy as np
 
-from datalens_tf import _files, _validate, rng
+from datalens_tf import _files
 from datalens_tf.config import MethodConfig, PerformanceOptions, preset
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.evaluation.plots import image_grid, png_bytes
 from datalens_tf.privacy.statement import render_text
+from datalens_tf.serving.drawing import sample_from
 from datalens_tf.serving.export import (
     LoadedGenerator, copy_export, export_generator, load_generator, read_metadata)
 from datalens_tf.serving.model_card import LICENSE, render_card
@@ -140,7 +141,7 @@ class RunSynthesizer(Synthesizer):
     def sample(self, num_images: int, *, labels: np.ndarray | None = None, seed: int | None = None
                ) -> tuple[np.ndarray, np.ndarray]:
         self._generator = self._generator or load_generator(self.folder.generator)
-        return sample_from(self._generator, num_images, labels=labels, seed=seed)
+        return sample_from(self._generator.sample, self._generator.num_classes, num_images, labels=labels, seed=seed)
 
     def privacy_statement(self) -> dict[str, Any]:
         try:
@@ -192,19 +193,3 @@ def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], metric
     """What says in an export what is promised: for programs, in full, and in short."""
     return {"privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),
             "MODEL_CARD.md": render_card(statement, model, metrics)}
-
-
-def sample_from(generator: LoadedGenerator, num_images: int, *, labels: np.ndarray | None = None,
-                seed: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """`Synthesizer.sample` for a loaded SavedModel.
-
-    Raises:
-      InvalidArgumentError: labels of another length or range.
-    """
-    _validate.integer("num_images", num_images, at_least=1)
-    if labels is None:
-        stream = np.random.default_rng() if seed is None else rng.stream(seed, "labels")
-        labels = stream.permutation(np.arange(num_images) % generator.num_classes)
-    labels = np.asarray(labels)
-    _validate.require(len(labels) == num_images, "len(labels)", len(labels), f"== num_images={num_images}")
-    return generator.sample(labels, seed), labels.astype(np.int64)

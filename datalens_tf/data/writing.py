@@ -1,0 +1,90 @@
+"""Synthetic images in the formats that other programs train on. What is written appears whole or not at all."""
+
+import os
+import pathlib
+import shutil
+from typing import Sequence
+
+import numpy as np
+
+from datalens_tf import _files
+from datalens_tf.errors import InvalidArgumentError
+
+FORMATS = ("npz", "png", "tfds")
+
+
+def format_of(target: pathlib.Path, wanted: str | None) -> str:
+    """The format to write a target in: by its name, unless one is wanted.
+
+    Raises:
+      InvalidArgumentError: an unknown format, or a target that holds something else.
+    """
+    found = wanted or ("npz" if target.suffix == ".npz" else "png")
+    if found not in FORMATS:
+        raise InvalidArgumentError(f"Expected format={found!r} to be one of {', '.join(FORMATS)}.")
+    if found != "npz" and target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a new or empty folder.")
+    return found
+
+
+def write_images(target: pathlib.Path, kind: str, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]
+                 ) -> None:
+    """Writes images.
+
+    | kind | what it is |
+    |---|---|
+    | `npz` | arrays `x` and `y` |
+    | `png` | a folder per class, named by its number, for `tf.keras.utils.image_dataset_from_directory` and others |
+    | `tfds` | TFRecord files with features, for `tfds.builder_from_directory` |
+
+    Args:
+      target: file or new folder; the folder it is in is made if missing.
+      kind: of `FORMATS`.
+      images: uint8 [n, H, W, C].
+      labels: integers [n].
+      class_names: one text per class.
+
+    Raises:
+      DataLensError: the operating system refuses.
+    """
+    with _files.clear_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "npz":
+        _files.atomic_write(target, _files.npz_bytes({"x": images, "y": labels}))
+        return
+    aside = _files.temporary_sibling(target)
+    with _files.clear_os_errors(target):
+        try:
+            (_write_pictures if kind == "png" else _write_tfds)(aside, images, labels, class_names)
+            os.rename(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
+    """PNG files `<label>/<number>.png`."""
+    del class_names
+    from datalens_tf.evaluation.plots import png_bytes
+
+    for number, (image, label) in enumerate(zip(images, labels)):
+        (folder / str(label)).mkdir(parents=True, exist_ok=True)
+        (folder / str(label) / f"{number:06d}.png").write_bytes(png_bytes(image))
+
+
+def _write_tfds(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
+    """A data set prepared for TensorFlow Datasets, split `train`, features `image` and `label`."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    features = tfds.features.FeaturesDict({
+        "image": tfds.features.Image(shape=images.shape[1:], encoding_format="png"),
+        "label": tfds.features.ClassLabel(names=list(class_names))})
+    records = tf.data.Dataset.from_tensor_slices({"image": images, "label": labels})
+    made = folder.with_name(f"{folder.name}.tfds")
+    try:
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name="synthetic", version="1.0.0", features=features, split_datasets={"train": records}, data_dir=made,
+            description="Synthetic images, drawn from a generator.", disable_shuffling=True)
+        os.rename(made / "synthetic" / "1.0.0", folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
