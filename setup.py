@@ -10,7 +10,10 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "datalens_tf/__init__.py"
 
 _RAY = "ray~=2.52.0"  # Accepts what TensorFlow Privacy pins.
 # xgboost-cpu is xgboost without half a gigabyte of GPU libraries.
-_EVAL = ["matplotlib>=3.7", "xgboost-cpu", "Jinja2"]
+_JINJA = "Jinja2"
+# Later releases of onnx need protobuf 5, TensorFlow 2.15 needs 4.
+_SERVING = ["tf2onnx~=1.17.0", "onnx==1.17.0", _JINJA]
+_EVAL = ["matplotlib>=3.7", "xgboost-cpu", _JINJA]
 
 setup(
     name="datalens_tf",
@@ -20,7 +23,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["datalens_tf", "datalens_tf.*"]),
-    package_data={"datalens_tf.evaluation": ["templates/*.j2"]},
+    package_data={"datalens_tf.evaluation": ["templates/*.j2"], "datalens_tf.serving": ["templates/*.j2"]},
     # tensorflow-privacy 0.9.0 does not install on 3.12; older versions are not tested.
     python_requires=">=3.11,<3.12",
     install_requires=[
@@ -57,8 +60,11 @@ setup(
     extras_require={
         "eval": _EVAL,
         "ray": [_RAY],
-        # selenium drives the browser that shows reports; jsonschema checks metrics.json.
-        "test": ["pytest", "pytest-xdist", "hypothesis", "selenium", "jsonschema", _RAY, *_EVAL],
+        "serving": _SERVING,
+        # selenium drives the browser that shows pages; jsonschema checks metrics.json; onnxruntime runs what was
+        # converted.
+        "test": ["pytest", "pytest-xdist", "hypothesis", "selenium", "jsonschema", "onnxruntime", _RAY, *_EVAL,
+                 *_SERVING],
     },
     entry_points={"console_scripts": ["datalens = datalens_tf.cli:main"]},
     classifiers=[

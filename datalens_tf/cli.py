@@ -333,6 +333,28 @@ def _export(args: argparse.Namespace) -> None:
                                                        license_text=terms))
 
 
+def _convert(args: argparse.Namespace) -> None:
+    """`datalens convert`."""
+    target = pathlib.Path(args.output)
+
+    from datalens_tf.serving import convert
+    from datalens_tf.serving.export import load_generator
+
+    kind = target.suffix.removeprefix(".")
+    _validate.require(kind in convert.FORMATS, "--output", args.output,
+                      f"to end in .{', .'.join(convert.FORMATS)}: what to convert to")
+    options = {} if args.runtime_dir is None else {"runtime_dir": args.runtime_dir}
+    if options and kind != "html":
+        raise InvalidArgumentError(f"Expected no --runtime_dir: a .{kind} file has none.")
+    folder = pathlib.Path(args.model)
+    generator = load_generator(_load_run(folder).folder.generator if (folder / "config.json").is_file() else folder)
+    data = convert.FORMATS[kind](generator, **options)
+    with _files.clear_os_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    _files.atomic_write(target, data)
+    print(target)
+
+
 # Parts of the commands.
 
 
@@ -593,6 +615,14 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--version", type=int, default=1, help="integer >= 1, by default 1")
     export.add_argument("--license_file", default=None, metavar="FILE",
                         help="the terms under which the generator is handed out, put beside the statement")
+
+    convert = command("convert", _convert, "make a generator run without TensorFlow: ONNX, TensorFlow Lite, a web page")
+    convert.add_argument("--model", required=True, help="a run folder, or a SavedModel that `export` wrote")
+    convert.add_argument("--output", required=True,
+                         help="FILE.onnx, FILE.tflite, or FILE.html: a page that draws images in the browser, without "
+                              "network access")
+    convert.add_argument("--runtime_dir", default=None, metavar="FOLDER",
+                         help="of a page: the folder `dist` of the npm package onnxruntime-web; by default npm gets it")
     return parser
 
 

@@ -237,16 +237,20 @@ def render_text(statement: dict[str, Any]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """The sections that state epsilon."""
-    meaning = (
+def meaning(s: dict[str, Any]) -> str:
+    """What the epsilon of a statement means, in a paragraph."""
+    return (
         "The released generator, and all data drawn from it, is (epsilon, delta)-differentially private with epsilon = "
         f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {_UNITS[s['adjacency']][1]}, every "
         "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
         f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
+
+
+def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """The sections that state epsilon."""
     table = [f"{name}: epsilon = {round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"
              for name, value in s["epsilon_by_accountant"].items()]
-    return [("Guarantee", [meaning]), (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
+    return [("Guarantee", [meaning(s)]), (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
 
 
 def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -1,0 +1,133 @@
+"""Generators for runtimes other than TensorFlow: ONNX, TensorFlow Lite, and a web page that needs no server.
+
+All three take latents float32 [n, z] and labels int64 [n] and give images float32 [n, H, W, C] in [0, 1], like the
+signature `from_latents`; all carry the privacy statement. Needs the extra `serving`.
+"""
+
+import base64
+import gzip
+import io
+import json
+import os
+import pathlib
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from typing import Callable
+
+import tensorflow as tf
+
+from datalens_tf._files import PathLike, parse_json
+from datalens_tf.errors import DataLensError, InvalidArgumentError
+from datalens_tf.privacy.statement import meaning, render_text, round_up
+from datalens_tf.serving.export import LoadedGenerator
+
+# onnxruntime-web, published on npm: the library, and the program that it loads.
+_WEB_PACKAGE = "onnxruntime-web@1.30.0"
+_WEB_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
+_OPSET = 15
+_STATED = ("privacy.json", "privacy.txt", "model.json", "MODEL_CARD.md", "LICENSE")
+
+
+def to_onnx(generator: LoadedGenerator) -> bytes:
+    """An ONNX model; the statement and the model card are in its metadata, by their file names."""
+    try:
+        import onnx
+        import tf2onnx
+    except ImportError as error:
+        raise _without("onnx", error) from error
+    function, specs = _function(generator)
+    model, _ = tf2onnx.convert.from_function(function, specs, opset=_OPSET)
+    for value in [*model.graph.input, *model.graph.output]:
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.helper.set_model_props(model, stated(generator))
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def to_tflite(generator: LoadedGenerator) -> bytes:
+    """A TensorFlow Lite model; the statement and the model card are associated files: it is a zip archive, too."""
+    function, _ = _function(generator)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], generator.model)
+    buffer = io.BytesIO(converter.convert())
+    with zipfile.ZipFile(buffer, "a") as archive:
+        for name, text in stated(generator).items():
+            archive.writestr(zipfile.ZipInfo(name), text)
+    return buffer.getvalue()
+
+
+def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> bytes:
+    """One HTML file that draws images in a browser, from a disk or a server, without network access.
+
+    Args:
+      generator: of images with 1 or 3 channels.
+      runtime_dir: folder `dist` of the npm package onnxruntime-web; by default npm downloads it.
+
+    Raises:
+      InvalidArgumentError: the generator has no privacy statement, or images that are no pictures.
+      DataLensError: the runtime cannot be had.
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        raise _without("Jinja2", error) from error
+    texts = stated(generator)
+    if "privacy.json" not in texts or generator.image_shape[2] not in (1, 3):
+        raise InvalidArgumentError(f"Expected {generator.path} to hold a privacy statement and to draw images with 1 "
+                                   f"or 3 channels, not {generator.image_shape[2]}.")
+    statement = parse_json(texts["privacy.json"])
+    library, program = _runtime(runtime_dir)
+    page = jinja2.Environment(loader=jinja2.PackageLoader("datalens_tf.serving"), autoescape=True,
+                              undefined=jinja2.StrictUndefined).get_template("page.html.j2")
+    return page.render(
+        statement=statement, statement_text=render_text(statement), class_names=generator.class_names,
+        epsilon=round_up(statement["epsilon"]) if statement["private"] else None,
+        meaning=meaning(statement) if statement["private"] else None,
+        # In a script element only "</" could end it early.
+        settings=json.dumps({"image_shape": generator.image_shape, "latent_dim": generator.latent_dim,
+                             "latent_distribution": generator.latent_distribution,
+                             "class_names": generator.class_names}).replace("</", "<\\/"),
+        library=_packed(library), program=_packed(program), model=_packed(to_onnx(generator))).encode()
+
+
+def stated(generator: LoadedGenerator) -> dict[str, str]:
+    """What the export says of itself: file name -> text, of the files that it has."""
+    folder = generator.path / "assets.extra"
+    return {name: (folder / name).read_text(encoding="utf-8") for name in _STATED if (folder / name).is_file()}
+
+
+FORMATS: dict[str, Callable[..., bytes]] = {"onnx": to_onnx, "tflite": to_tflite, "html": to_page}
+
+
+def _function(generator: LoadedGenerator):
+    """`from_latents` with plain inputs, and their specifications."""
+    serve = generator.model.signatures["from_latents"]
+    specs = [tf.TensorSpec([None, generator.latent_dim], tf.float32, "latents"),
+             tf.TensorSpec([None], tf.int64, "labels")]
+    return tf.function(lambda latents, labels: serve(latents=latents, labels=labels), input_signature=specs), specs
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, mtime=0)).decode()
+
+
+def _runtime(folder: PathLike | None) -> list[bytes]:
+    """The files of onnxruntime-web."""
+    try:
+        if folder is not None:
+            return [(pathlib.Path(folder) / name).read_bytes() for name in _WEB_FILES]
+        with tempfile.TemporaryDirectory() as scratch:
+            subprocess.run(["npm", "pack", "--silent", _WEB_PACKAGE], cwd=scratch, check=True, capture_output=True)
+            (archive,) = pathlib.Path(scratch).glob("*.tgz")
+            with tarfile.open(archive) as files:
+                return [files.extractfile(f"package/dist/{name}").read() for name in _WEB_FILES]
+    except (OSError, KeyError, ValueError, tarfile.TarError, subprocess.CalledProcessError) as error:
+        where = f"{os.fspath(folder)}" if folder is not None else f"npm, the package {_WEB_PACKAGE}"
+        raise DataLensError(f"Cannot get onnxruntime-web from {where}: {error}. Install npm, or name the package's "
+                            "folder `dist` with --runtime_dir.") from error
+
+
+def _without(name: str, error: ImportError) -> InvalidArgumentError:
+    return InvalidArgumentError(f"Expected the extra `serving` to be installed ({error}): pip install "
+                                f"'datalens_tf[serving]'; without it there is no {name}.")
