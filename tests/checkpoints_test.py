@@ -5,10 +5,13 @@ import json
 import pathlib
 import re
 import shutil
+import subprocess
 
 import dp_accounting
 import pytest
+import tensorflow as tf
 
+import datalens_tf
 from datalens_tf.config import ACCOUNTANTS, DataLensConfig, config_digest
 from datalens_tf.mechanisms import SecureGaussianNoise, TopAgg
 from datalens_tf.privacy import PrivacyLedger, accounting, privacy_statement, render_text
@@ -19,7 +22,7 @@ ENTRIES = sorted(path for path in CHECKPOINTS.iterdir() if path.is_dir())
 ALLOWED = re.compile(
     r"config\.json|ledger\.jsonl|privacy\.(json|txt)|metrics\.json|report\.html|samples\.png|generator/1/("
     r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-00000-of-00001)|"
-    r"assets\.extra/(model\.json|privacy\.(json|txt)))")
+    r"assets\.extra/(model\.json|privacy\.(json|txt)|MODEL_CARD\.md|LICENSE|SHA256SUMS|tf_serving_warmup_requests))")
 ACCURACY = 1e-9  # of a recomputed epsilon, relative
 
 
@@ -65,6 +68,15 @@ def test_released_generators_are_as_private_as_they_say(tmp_path):
     readme = (CHECKPOINTS / "README.md").read_text()
     found = {entry.name: problems(entry, tmp_path, readme) for entry in ENTRIES}
     assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_served_they_say_what_they_promise(entry):
+    generator = datalens_tf.load_generator(entry / "generator")
+    (text,) = generator.model.signatures["describe"](name=tf.constant(["privacy.json"]))["text"].numpy()
+    assert json.loads(text) == json.loads((entry / "privacy.json").read_text())
+    assert generator.sample(range(10), seed=0).shape == (10, *generator.image_shape)
+    subprocess.run(["sha256sum", "--check", "--quiet", "assets.extra/SHA256SUMS"], cwd=generator.path, check=True)
 
 
 def test_only_folders_and_the_readme_lie_beside_them():
