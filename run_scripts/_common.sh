@@ -30,8 +30,8 @@ datalens() {
   "$venv/bin/python" -m datalens_tf "$@"
 }
 
-# run NAME FLAGS...: trains in runs/NAME, or continues there; then exports and evaluates, with the flags in the array
-# evaluate_flags. The same command again takes up whatever is not finished.
+# run NAME FLAGS...: trains in runs/NAME, or continues there; then evaluates, with the flags in the array
+# evaluate_flags, and exports. The same command again takes up whatever is not finished.
 evaluate_flags=()
 run() {
   local folder="$runs/$1"
@@ -41,10 +41,11 @@ run() {
   else
     datalens train --output_dir "$folder" "$@"
   fi
+  datalens evaluate --samples "$folder" "${evaluate_flags[@]}"
+  # Comes last: its model card says what the evaluation found.
   if [[ ! -d "$folder/serving/1" ]]; then
     datalens export --run_dir "$folder" --output_dir "$folder/serving"
   fi
-  datalens evaluate --samples "$folder" "${evaluate_flags[@]}"
 }
 
 # baseline METHOD DATASET EPSILON FLAGS...: `run` of a method in runs/METHOD_DATASET_epsEPSILON.

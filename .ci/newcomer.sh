@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# newcomer.sh FOLDER: runs the commands of README's section "Serve it, use it" in a clone, as they stand there.
+set -euo pipefail
+cd "$1"
+sed -n '/^## Serve it, use it/,/^## From Python/p' README.md | sed -n 's/^    //p; /^$/p' >newcomer_commands
+# As a person would type them: with job control, and stopping at the first failure.
+bash -emc "$(cat newcomer_commands)"

@@ -1,0 +1,156 @@
+"""How fast a generator draws: from each runtime and over each interface, at several sizes of a request.
+
+    python run_scripts/benchmarks/serving.py [--model checkpoints/mnist_eps1/generator] [--repeats 9] [--num_images 60000]
+
+Prints a table: the median time of a request, and images per second. Interfaces are served by this package's local
+server, or by `tensorflow_model_server` where that is installed. Then draws many images over gRPC and over REST, and
+compares them with those that the same seed draws here. Needs the extra `test`.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import requests
+import tensorflow as tf
+
+from datalens_tf.serving import convert
+from datalens_tf.serving.client import Client
+from datalens_tf.serving.drawing import sample_from
+from datalens_tf.serving.export import LoadedGenerator, load_generator
+
+SIZES = (1, 64, 1024)
+PORTS = 18500, 18501  # gRPC, REST
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="checkpoints/mnist_eps1/generator")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--num_images", type=int, default=60_000)
+    args = parser.parse_args()
+    generator = load_generator(args.model)
+    server = serve(generator.path.parent)
+    try:
+        print("| route | " + " | ".join(f"{size}: ms | images/s" for size in SIZES) + " |")
+        print("|---" * (1 + 2 * len(SIZES)) + "|")
+        for name, draw in {**here(generator), **there()}.items():
+            cells = []
+            for size in SIZES:
+                seconds = measured(draw, size, args.repeats)
+                cells += [f"{1e3 * seconds:.1f}", f"{size / seconds:.0f}"]
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        expected, _ = sample_from(generator.sample, generator.num_classes, args.num_images, seed=7)
+        for url in (f"grpc://localhost:{PORTS[0]}", f"http://localhost:{PORTS[1]}"):
+            start = time.monotonic()
+            images, _ = Client(url, model="generator").sample(args.num_images, seed=7)
+            seconds, off = time.monotonic() - start, np.abs(images.astype(int) - expected)
+            print(f"{args.num_images} images over {url.partition(':')[0]}: {seconds:.1f} s; of their pixels "
+                  f"{np.mean(off > 0):.2%} differ from direct sampling with the same seed, by {off.max()} at most")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def here(generator: LoadedGenerator) -> dict[str, object]:
+    """Runtime -> function that draws for labels, in this process."""
+    import onnxruntime
+
+    signatures = generator.model.signatures
+
+    def saved_model(labels):
+        return signatures["sample"](labels=tf.constant(labels), seed=tf.constant(labels))["images"].numpy()
+
+    def png(labels):
+        return signatures["png"](labels=tf.constant(labels), seed=tf.constant(labels))["image_bytes"].numpy()
+
+    session = onnxruntime.InferenceSession(convert.to_onnx(generator), providers=["CPUExecutionProvider"])
+
+    def latents(labels):
+        return np.random.default_rng().uniform(-1, 1, (len(labels), generator.latent_dim)).astype(np.float32)
+
+    def onnx(labels):
+        return session.run(None, {"latents": latents(labels), "labels": labels})[0]
+
+    interpreter = tf.lite.Interpreter(model_content=convert.to_tflite(generator), num_threads=2)
+    run = interpreter.get_signature_runner()
+
+    def tflite(labels):
+        return run(latents=latents(labels), labels=labels)["images"]
+
+    return {"SavedModel, `sample`": saved_model, "SavedModel, `png`": png, "ONNX, onnxruntime": onnx,
+            "TensorFlow Lite": tflite, **({"web page, Chromium": browser(generator)} if shutil.which("chromium") else {})}
+
+
+def browser(generator: LoadedGenerator):
+    """Draws in a web page, and leaves the images there."""
+    from selenium import webdriver
+
+    page = pathlib.Path(tempfile.mkdtemp()) / "generator.html"
+    page.write_bytes(convert.to_page(generator))
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu"):
+        options.add_argument(argument)
+    chromium = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    chromium.set_script_timeout(600)
+    chromium.get(page.as_uri())
+    while "computed here" not in chromium.find_element("id", "status").text:
+        time.sleep(0.2)
+    script = ("const [n, z, done] = arguments;"
+              "generate(Float32Array.from({length: n * z}, Math.random), Array(n).fill(0)).then((x) => done(x.length));")
+    return lambda labels: chromium.execute_async_script(script, len(labels), generator.latent_dim)
+
+
+def there() -> dict[str, object]:
+    """Interface -> function that asks the server."""
+    grpc = Client(f"grpc://localhost:{PORTS[0]}", model="generator", chunk=max(SIZES))._transport
+    rest = Client(f"http://localhost:{PORTS[1]}", model="generator", chunk=max(SIZES))._transport
+    session = requests.Session()
+
+    def numbers(labels):
+        body = {"signature_name": "sample", "inputs": {"labels": labels.tolist(), "seed": labels.tolist()}}
+        answer = session.post(f"http://localhost:{PORTS[1]}/v1/models/generator:predict", data=json.dumps(body),
+                              timeout=600)
+        return np.array(answer.json()["outputs"], np.uint8)
+
+    return {"gRPC, `sample`": lambda labels: grpc.images(labels, labels),
+            "REST, `png` (the client's)": lambda labels: rest.images(labels, labels),
+            "REST, `sample` (numbers)": numbers}
+
+
+def measured(draw, size: int, repeats: int) -> float:
+    """Median seconds of a request for `size` images."""
+    labels, seconds = np.arange(size) % 10, []
+    draw(labels)
+    for _ in range(repeats):
+        start = time.monotonic()
+        draw(labels)
+        seconds.append(time.monotonic() - start)
+    return statistics.median(seconds)
+
+
+def serve(folder: pathlib.Path) -> subprocess.Popen:
+    """A server of the folder's versions, once it answers."""
+    real = shutil.which("tensorflow_model_server")
+    program = [real] if real else [sys.executable, "-m", "datalens_tf.serving.local_server"]
+    server = subprocess.Popen([*program, f"--port={PORTS[0]}", f"--rest_api_port={PORTS[1]}",
+                               "--model_name=generator", f"--model_base_path={folder.resolve()}"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while server.poll() is None:
+        try:
+            if requests.get(f"http://localhost:{PORTS[1]}/v1/models/generator", timeout=5).ok:
+                return server
+        except requests.RequestException:
+            time.sleep(0.2)
+    sys.exit(f"The server did not start: are the ports {PORTS} taken?")
+
+
+if __name__ == "__main__":
+    main()
