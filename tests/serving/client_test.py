@@ -3,9 +3,12 @@
 import concurrent.futures
 import threading
 
+import grpc
 import numpy as np
 import pytest
 import requests
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from datalens_tf.cli import main
 from datalens_tf.errors import InvalidArgumentError
@@ -174,10 +177,31 @@ class TestInterface:
             dict(signature_name="generate", inputs={"num_samples": [5], "seed": 1}),
             dict(inputs=[0] * 5000), dict(signature_name="from_latents", inputs={"latents": [[0.1]], "labels": [0]}),
             b"{", b"[" * 100_000, b"\xff\xfe", b""]
+        tensors = [  # The same by gRPC.
+            ("", dict(labels=np.array([3]))), ("", dict(labels=np.array([0.5]))), ("", dict(labels=np.array([[0]]))),
+            ("", {}), ("", dict(label=np.array([0]))), ("none", dict(labels=np.array([0]))),
+            ("sample", dict(labels=np.array([0, 1]), seed=np.array([1]))), ("", dict(labels=np.zeros(5000, np.int64))),
+            ("generate", dict(num_samples=np.int64(-1), seed=np.int64(1))),
+            ("generate", dict(num_samples=np.int64(2**62), seed=np.int64(1)))]
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(served.grpc[7:]))
         session, url = requests.Session(), f"{served.rest}/v1/models/tiny:predict"
         session.mount("http://", requests.adapters.HTTPAdapter(pool_connections=1, pool_maxsize=200, max_retries=3))
 
+        def call(number):
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name = "tiny"
+            request.model_spec.signature_name, inputs = tensors[number % len(tensors)]
+            for name, value in inputs.items():
+                request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            try:
+                stub.Predict(request, timeout=120)
+            except grpc.RpcError as error:
+                return number % len(tensors), error.code().name, error.details()
+            return number % len(tensors), "OK", ""
+
         def send(number):
+            if number % 4 == 0:
+                return call(number // 4)
             body = bodies[number % len(bodies)]
             sent = dict(data=body) if isinstance(body, bytes) else dict(json=body)
             answer = session.post(url, timeout=120, **sent)
@@ -188,7 +212,8 @@ class TestInterface:
                 return list(pool.map(send, range(1000)))
 
         answers = barrage()
-        assert not [answer for answer in answers if answer[1] not in (400, 404) or not answer[2]]
+        assert not [answer for answer in answers if not answer[2]
+                    or answer[1] not in (400, 404, "INVALID_ARGUMENT", "NOT_FOUND")]
         before = served.resident_mib()
         barrage()
         assert served.resident_mib() < before + 50

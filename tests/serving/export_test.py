@@ -114,6 +114,14 @@ def test_seeds_reproduce_and_default_latents_are_fresh(alone):
     assert not np.array_equal(first["fresh"], second["fresh"])
 
 
+def test_tensorflows_own_program_runs_it(alone, exported, tmp_path):
+    program = os.path.join(os.path.dirname(sys.executable), "saved_model_cli")
+    subprocess.run([program, "run", "--dir", exported, "--tag_set", "serve", "--signature_def", "sample",
+                    "--input_exprs", "labels=[0, 1, 2, 2, 1];seed=[5, 6, 7, 8, 5]",
+                    "--outdir", tmp_path], check=True, capture_output=True, cwd=tmp_path)
+    np.testing.assert_array_equal(np.load(tmp_path / "images.npy"), alone[1][0]["sample"])
+
+
 def test_only_the_generators_variables_are_stored(generator, exported):
     stored = tf.train.list_variables(str(exported / "variables" / "variables"))
     shapes = sorted(tuple(shape) for name, shape in stored if "OBJECT_GRAPH" not in name)
