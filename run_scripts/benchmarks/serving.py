@@ -1,6 +1,7 @@
 """How fast a generator draws: from each runtime and over each interface, at several sizes of a request.
 
-    python run_scripts/benchmarks/serving.py [--model checkpoints/mnist_eps1/generator] [--repeats 9] [--num_images 60000]
+    python run_scripts/benchmarks/serving.py [--model checkpoints/mnist_eps1/generator] [--repeats 9]
+        [--num_images 60000]
 
 Prints a table: the median time of a request, and images per second. Interfaces are served by this package's local
 server, or by `tensorflow_model_server` where that is installed. Then draws many images over gRPC and over REST, and
@@ -85,8 +86,9 @@ def here(generator: LoadedGenerator) -> dict[str, object]:
     def tflite(labels):
         return run(latents=latents(labels), labels=labels)["images"]
 
-    return {"SavedModel, `sample`": saved_model, "SavedModel, `png`": png, "ONNX, onnxruntime": onnx,
-            "TensorFlow Lite": tflite, **({"web page, Chromium": browser(generator)} if shutil.which("chromium") else {})}
+    routes = {"SavedModel, `sample`": saved_model, "SavedModel, `png`": png, "ONNX, onnxruntime": onnx,
+              "TensorFlow Lite": tflite}
+    return routes | ({"web page, Chromium": browser(generator)} if shutil.which("chromium") else {})
 
 
 def browser(generator: LoadedGenerator):
@@ -103,8 +105,8 @@ def browser(generator: LoadedGenerator):
     chromium.get(page.as_uri())
     while "computed here" not in chromium.find_element("id", "status").text:
         time.sleep(0.2)
-    script = ("const [n, z, done] = arguments;"
-              "generate(Float32Array.from({length: n * z}, Math.random), Array(n).fill(0)).then((x) => done(x.length));")
+    script = ("const [n, z, done] = arguments, latents = Float32Array.from({length: n * z}, Math.random);"
+              "generate(latents, Array(n).fill(0)).then((x) => done(x.length));")
     return lambda labels: chromium.execute_async_script(script, len(labels), generator.latent_dim)
 
 
