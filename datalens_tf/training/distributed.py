@@ -455,6 +455,7 @@ class Owners:
             check_owners(config, facts)
             undo.pop_all()
         self.image_shape, self.num_classes = tuple(facts[0]["image_shape"]), facts[0]["num_classes"]
+        self.class_names = tuple(map(str, range(self.num_classes)))  # Owners may have other names for them.
         self.num_records = [own["num_records"] for own in facts]
 
     def __len__(self) -> int:
