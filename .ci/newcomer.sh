@@ -3,5 +3,5 @@
 set -euo pipefail
 cd "$1"
 sed -n '/^## Serve it, use it/,/^## From Python/p' README.md | sed -n 's/^    //p; /^$/p' >newcomer_commands
-# As a person would type them: with job control, and stopping at the first failure.
-bash -emc "$(cat newcomer_commands)"
+# Stopping at the first failure.
+bash -ec "$(cat newcomer_commands)"
