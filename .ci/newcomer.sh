@@ -4,4 +4,5 @@ set -euo pipefail
 cd "$1"
 sed -n '/^## Serve it, use it/,/^## From Python/p' README.md | sed -n 's/^    //p; /^$/p' >newcomer_commands
 # Stopping at the first failure.
-bash -ec "$(cat newcomer_commands)"
+bash -ec "trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT
+$(cat newcomer_commands)"

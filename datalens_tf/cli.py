@@ -539,7 +539,7 @@ def _parser() -> argparse.ArgumentParser:
                              "grpc://HOST:PORT or grpcs://")
     sample.add_argument("--model_version", type=int, default=None, help="of --server, by default the latest")
     sample.add_argument("--timeout", type=float, default=60.0, help="of --server: seconds for one request")
-    sample.add_argument("--retries", type=int, default=6, help="of --server: further tries where a request fails")
+    sample.add_argument("--retries", type=int, default=10, help="of --server: further tries where a request fails")
     sample.add_argument("--num_samples", type=int, default=None,
                         help="how many; by default one per label in --labels, else 100")
     sample.add_argument("--labels", type=_integers, default=None, metavar="LABEL,...",

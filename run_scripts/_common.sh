@@ -11,13 +11,17 @@ venv="${DATALENS_VENV:-$project/.venv}"
 runs="${DATALENS_RUNS:-$project/runs}"
 
 # install [EXTRA]: makes the environment if it is missing, and installs the project into it unless that was done since
-# setup.py last changed. The installation is editable, so the code that runs is the code that is here.
+# setup.py last changed; without an extra, an installation with any will do. The installation is editable, so the code that runs is the code that is here.
 install() {
   local extra="${1:-}" stamp
   stamp="$venv/.datalens_installed${extra:+_$extra}"
   if [[ ! -x "$venv/bin/python" ]]; then
     echo "Making a virtual environment in $venv" >&2
     "${PYTHON:-python3.11}" -m venv "$venv"
+  fi
+  if [[ -z "$extra" ]]; then
+    stamp="$(ls -t "$venv"/.datalens_installed* 2>/dev/null | head -n 1)"
+    stamp="${stamp:-$venv/.datalens_installed}"
   fi
   if [[ ! -f "$stamp" || "$project/setup.py" -nt "$stamp" ]]; then
     echo "Installing into $venv" >&2

@@ -1,5 +1,7 @@
 """Synthetic images in the formats that other programs train on. What is written appears whole or not at all."""
 
+import contextlib
+import io
 import os
 import pathlib
 import shutil
@@ -80,11 +82,14 @@ def _write_tfds(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, cl
         "image": tfds.features.Image(shape=images.shape[1:], encoding_format="png"),
         "label": tfds.features.ClassLabel(names=list(class_names))})
     records = tf.data.Dataset.from_tensor_slices({"image": images, "label": labels})
+    # It would announce a download.
+    tfds.disable_progress_bar()
     made = folder.with_name(f"{folder.name}.tfds")
     try:
-        tfds.dataset_builders.store_as_tfds_dataset(
-            name="synthetic", version="1.0.0", features=features, split_datasets={"train": records}, data_dir=made,
-            description="Synthetic images, drawn from a generator.", disable_shuffling=True)
+        with contextlib.redirect_stdout(io.StringIO()):
+            tfds.dataset_builders.store_as_tfds_dataset(
+                name="synthetic", version="1.0.0", features=features, split_datasets={"train": records}, data_dir=made,
+                description="Synthetic images, drawn from a generator.", disable_shuffling=True)
         os.rename(made / "synthetic" / "1.0.0", folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)

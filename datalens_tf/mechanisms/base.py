@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import typing
 
 import dp_accounting
@@ -107,3 +108,26 @@ def add_noise(values: np.ndarray, stddev: float, noise: NoiseSource, index: int)
     drawn = noise.draw(values.shape, stddev, index)
     _validate.require(drawn.shape == values.shape, "noise.shape", drawn.shape, f"to be {values.shape}")
     return values + drawn
+
+
+def noisy_vote_sum(vote_sum: np.ndarray, largest: int, stddev: float, noise: NoiseSource, index: int, share: float
+                   ) -> np.ndarray:
+    """`Mechanism.privatize` of votes whose sum is an integer of magnitude `largest` at most, in [m, ...].
+
+    Raises:
+      InvalidArgumentError: the votes cannot be such a sum.
+    """
+    vote_sum = np.asarray(vote_sum, np.float64)
+    _validate.require(vote_sum.ndim == 2, "vote_sum.shape", vote_sum.shape, "to be (images, votes per image)")
+    possible = np.all(np.abs(vote_sum) <= largest) and np.all(vote_sum == np.rint(vote_sum))
+    # The values are private: the message must not print them.
+    _validate.require(bool(possible), "largest", largest, "to bound integer vote sums; it does not")
+    _validate.positive("share", share)
+    return add_noise(vote_sum, stddev * math.sqrt(share), noise, index)
+
+
+def gaussian_event(stddev: float, l2_sensitivity: float) -> dp_accounting.DpEvent:
+    """One Gaussian mechanism; a non-private event without noise."""
+    if stddev == 0:
+        return dp_accounting.NonPrivateDpEvent()
+    return dp_accounting.GaussianDpEvent(noise_multiplier=stddev / l2_sensitivity)

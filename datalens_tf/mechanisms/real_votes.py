@@ -13,7 +13,7 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.mechanisms.base import Mechanism, add_noise
+from datalens_tf.mechanisms.base import Mechanism, add_noise, gaussian_event
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:
@@ -79,6 +79,4 @@ class RealVotes(Mechanism):
 
     def dp_event(self, num_images: int) -> dp_accounting.DpEvent:
         """One Gaussian mechanism with noise multiplier sigma / sqrt(m): the m counts are released jointly."""
-        if self.noise_stddev == 0:
-            return dp_accounting.NonPrivateDpEvent()
-        return dp_accounting.GaussianDpEvent(self.noise_stddev / self.l2_sensitivity(num_images))
+        return gaussian_event(self.noise_stddev, self.l2_sensitivity(num_images))

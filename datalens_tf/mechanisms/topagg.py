@@ -14,7 +14,7 @@ import numpy as np
 
 from datalens_tf import _validate
 from datalens_tf.config import DataLensConfig
-from datalens_tf.mechanisms.base import Mechanism
+from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:
@@ -111,16 +111,7 @@ class TopAgg(Mechanism):
 
     def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
         """See `Mechanism.privatize`; Algorithm 3's sum plus N(0, sigma^2) per coordinate."""
-        vote_sum = np.asarray(vote_sum, np.float64)
-        _validate.require(vote_sum.ndim == 2, "vote_sum.shape", vote_sum.shape, "to be (images, coordinates)")
-        possible = np.all(np.abs(vote_sum) <= self.num_teachers) and np.all(vote_sum == np.rint(vote_sum))
-        # The values are private: the message must not print them.
-        _validate.require(bool(possible), "num_teachers", self.num_teachers, "to bound integer vote sums; it does not")
-        _validate.positive("share", share)
-        drawn = noise.draw(vote_sum.shape, self.noise_stddev * math.sqrt(share), index)
-        # A smaller array would broadcast: the same noise on several coordinates cancels in their difference.
-        _validate.require(drawn.shape == vote_sum.shape, "noise.shape", drawn.shape, f"to be {vote_sum.shape}")
-        return vote_sum + drawn
+        return noisy_vote_sum(vote_sum, self.num_teachers, self.noise_stddev, noise, index, share)
 
     def postprocess(self, noisy: np.ndarray) -> np.ndarray:
         """Algorithm 3's threshold: +1 where noisy >= beta N, -1 where noisy <= -beta N, else 0."""
@@ -132,10 +123,7 @@ class TopAgg(Mechanism):
 
         In the paper's terms (Theorem 3) m releases of (lambda, 2 k lambda / sigma^2)-RDP each.
         """
-        sensitivity = self.l2_sensitivity(num_images)
-        if self.noise_stddev == 0:
-            return dp_accounting.NonPrivateDpEvent()
-        return dp_accounting.GaussianDpEvent(noise_multiplier=self.noise_stddev / sensitivity)
+        return gaussian_event(self.noise_stddev, self.l2_sensitivity(num_images))
 
 
 def check_top_k(top_k: int, dimension: int | None) -> None:

@@ -56,7 +56,7 @@ class Client:
       ServerError: the server cannot be reached.
     """
 
-    def __init__(self, url: str, *, model: str, version: int | None = None, timeout: float = 60.0, retries: int = 6,
+    def __init__(self, url: str, *, model: str, version: int | None = None, timeout: float = 60.0, retries: int = 10,
                  chunk: int = 500, parallel: int = 2, progress: Callable[[int], Any] | None = None):
         _validate.positive("timeout", timeout)
         for name, value, least in (("retries", retries, 0), ("chunk", chunk, 1), ("parallel", parallel, 1)):

@@ -28,6 +28,7 @@ def worst_cases(num_images: int, dimension: int) -> dict[str, np.ndarray]:
         "ties": np.ones(shape),
         "opposite ties": -np.ones(shape),
         "one non-zero": np.eye(num_images, dimension),
+        "opposite non-zero": -np.eye(num_images, dimension),
         "huge": np.full(shape, np.finfo(np.float32).max) * np.sign(random_gradient),
         "denormal": np.full(shape, 1e-42),
         "one NaN": one_nan,
@@ -62,11 +63,21 @@ class BroadcastNoise(NoiseSource):
 
 
 class MechanismConformance:
-    """Tests of the promises in `Mechanism`'s docstring, with `num_images` images of `dimension` numbers."""
+    """Tests of the promises in `Mechanism`'s docstring, with `num_images` images of `dimension` numbers, on each of
+    which a teacher has `num_votes` votes."""
 
     num_teachers = 6
     num_images = 3
     dimension = 24
+
+    @property
+    def num_votes(self) -> int:
+        """Votes of a teacher per image."""
+        return self.dimension
+
+    def cases(self) -> dict[str, np.ndarray]:
+        """Gradients [m, d] of one teacher that could be worst."""
+        return worst_cases(self.num_images, self.dimension)
 
     def make(self, *, noise_stddev: float) -> Mechanism:
         """A mechanism for `num_teachers` teachers whose noise on the vote sum has this standard deviation."""
@@ -78,7 +89,7 @@ class MechanismConformance:
             gradients, seeds_of(len(gradients), first_seed)).numpy().astype(np.float64)
 
     def test_swapping_one_teacher_moves_the_sum_by_at_most_the_sensitivity(self):
-        cases = worst_cases(self.num_images, self.dimension)
+        cases = self.cases()
         others = np.stack([cases["random"]] * (self.num_teachers - 1))
         sums = {
             (name, seed): self.votes(np.concatenate([gradient[np.newaxis], others]), seed)[:1].sum(axis=0)
@@ -92,7 +103,7 @@ class MechanismConformance:
     def test_votes_are_finite_integers_of_the_right_shape_and_type(self):
         gradients = np.stack(list(worst_cases(self.num_images, self.dimension).values()))
         votes = self.make(noise_stddev=1.0).compress(gradients, seeds_of(len(gradients)))
-        assert votes.dtype == tf.float32 and votes.shape == gradients.shape
+        assert votes.dtype == tf.float32 and votes.shape == (*gradients.shape[:2], self.num_votes)
         assert np.all(np.isfinite(votes)) and np.all(votes.numpy() == np.rint(votes))
 
     def test_votes_of_a_teacher_do_not_depend_on_the_other_teachers_or_on_chunks(self):
@@ -178,7 +189,8 @@ class MechanismConformance:
     def test_direction_is_finite_float32_of_the_same_shape(self):
         noisy = self.make(noise_stddev=1.0).privatize(self.vote_sum(), SecureGaussianNoise(), 0)
         direction = self.make(noise_stddev=1.0).postprocess(noisy)
-        assert direction.dtype == np.float32 and direction.shape == noisy.shape and np.all(np.isfinite(direction))
+        assert direction.dtype == np.float32 and np.all(np.isfinite(direction))
+        assert direction.shape == (self.num_images, self.dimension)
 
     def vote_sum(self) -> np.ndarray:
         """A vote sum that real votes gave."""
