@@ -13,17 +13,17 @@ runs="${DATALENS_RUNS:-$project/runs}"
 # install [EXTRA]: makes the environment if it is missing, and installs the project into it unless that was done since
 # setup.py last changed; without an extra, an installation with any will do. The installation is editable, so the code that runs is the code that is here.
 install() {
-  local extra="${1:-}" stamp
+  local extra="${1:-}" stamp newest other
   stamp="$venv/.datalens_installed${extra:+_$extra}"
   if [[ ! -x "$venv/bin/python" ]]; then
     echo "Making a virtual environment in $venv" >&2
     "${PYTHON:-python3.11}" -m venv "$venv"
   fi
-  if [[ -z "$extra" ]]; then
-    stamp="$(ls -t "$venv"/.datalens_installed* 2>/dev/null | head -n 1)"
-    stamp="${stamp:-$venv/.datalens_installed}"
-  fi
-  if [[ ! -f "$stamp" || "$project/setup.py" -nt "$stamp" ]]; then
+  newest="$stamp"
+  for other in "$venv"/.datalens_installed_*; do
+    if [[ -z "$extra" && "$other" -nt "$newest" ]]; then newest="$other"; fi
+  done
+  if [[ ! -f "$newest" || "$project/setup.py" -nt "$newest" ]]; then
     echo "Installing into $venv" >&2
     "$venv/bin/python" -m pip install --quiet --editable "$project${extra:+[$extra]}"
     touch "$stamp"

@@ -84,10 +84,10 @@ def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> 
         statement=statement, statement_text=render_text(statement), class_names=generator.class_names,
         epsilon=round_up(statement["epsilon"]) if statement["private"] else None,
         meaning=meaning(statement) if statement["private"] else None,
-        # In a script element only "</" could end it early.
+        # In a script element "<" can begin what ends it early, or late.
         settings=json.dumps({"image_shape": generator.image_shape, "latent_dim": generator.latent_dim,
                              "latent_distribution": generator.latent_distribution,
-                             "class_names": generator.class_names}).replace("</", "<\\/"),
+                             "class_names": generator.class_names}).replace("<", "\\u003c"),
         library=_packed(library), program=_packed(program), model=_packed(to_onnx(generator))).encode()
 
 

@@ -447,6 +447,7 @@ def folders_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def main() -> None:
+    """Serves what the flags name until SIGINT or SIGTERM; mistakes end it with one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_base_path", help="folder with a sub-folder per version")
     parser.add_argument("--model_name", default="default")

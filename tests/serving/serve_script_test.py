@@ -24,7 +24,8 @@ def fixture_serve(tmp_path):
             (path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
             (path / name).chmod(0o755)
         environment = {"PATH": f"{path}:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"),
-                       "DATALENS_RUNS": str(tmp_path / "runs"), "DATALENS_REST_PORT": "18501"}
+                       "DATALENS_RUNS": str(tmp_path / "runs"), "DATALENS_REST_PORT": "18501",
+                       "DATALENS_VENV": str(tmp_path / "venv")}
         return subprocess.run(["bash", SCRIPT, *words], cwd=tmp_path / "models", env=environment, capture_output=True,
                               text=True, check=False)
     return call
@@ -55,6 +56,18 @@ def test_docker(serve, tmp_path):
     assert f"source={tmp_path}/models/b,target=/models/other,readonly" in done.stdout
     assert "--enable_batching --batching_parameters_file=/settings/batching.config" in done.stdout
     assert models_of(tmp_path) == {"mnist": "/models/mnist", "other": "/models/other"}
+
+
+def test_the_packages_own_server_is_installed_once(serve, tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    first, second = serve("mnist").stdout.splitlines(), serve("mnist").stdout.splitlines()
+    assert first[0].startswith("-m pip install") and first[1:] == second
+    assert second[0].startswith("-m datalens_tf.serving.local_server --port 8500 --rest_api_port 18501")
+    (tmp_path / "venv" / ".datalens_installed").rename(tmp_path / "venv" / ".datalens_installed_eval")
+    assert serve("mnist").stdout.splitlines() == second  # With more than is needed.
 
 
 @pytest.mark.parametrize("words, message", [([], "expected at least one folder"), (["none"], "none is no folder")])
