@@ -13,6 +13,7 @@ from datalens_tf.errors import InvalidArgumentError
 ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
 PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
+QUANTIZATIONS = ("stochastic", "sign")
 NOISES = ("rounded_gaussian", "gaussian")
 
 
@@ -136,10 +137,12 @@ class DataLensConfig(MethodConfig):
     Attributes:
       num_teachers: teacher discriminators [N], one per disjoint partition.
       batch_size: synthetic images aggregated per generator step [m].
-      top_k: coordinates each teacher votes on, per image [k].
+      top_k: coordinates each teacher votes on, per image [k]; None for all of them.
       clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
       noise_stddev: standard deviation of the noise on the vote sum [sigma], in votes.
-      vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1].
+      vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1]; None for no threshold: an
+        image is then moved along the noisy votes divided by top_k.
+      quantization: how a gradient becomes a vote, `stochastic` or `sign`.
       step_size: how far an image is moved along the released direction [gamma], in pixel units.
       teacher_batch_size: records in a teacher's batch; smaller partitions are used whole.
       warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
@@ -161,10 +164,11 @@ class DataLensConfig(MethodConfig):
     method: str = "datalens"
     num_teachers: int = 4000
     batch_size: int = 15
-    top_k: int = 200
+    top_k: int | None = 200
     clip: float | None = 1e-5
     noise_stddev: float = 5000.0
-    vote_threshold: float = 0.7
+    vote_threshold: float | None = 0.7
+    quantization: str = "stochastic"
     step_size: float = 1e-3
     teacher_batch_size: int = 15
     warmup_teacher_steps: int = 10
@@ -186,10 +190,12 @@ class DataLensConfig(MethodConfig):
     def __post_init__(self):
         super().__post_init__()
         v = _validate
-        for name in ("num_teachers", "batch_size", "top_k", "teacher_batch_size", "teacher_steps",
-                     "discriminator_filters", "discriminator_units"):
+        for name in ("num_teachers", "batch_size", "teacher_batch_size", "teacher_steps", "discriminator_filters",
+                     "discriminator_units"):
             v.integer(name, getattr(self, name), at_least=1)
-        if self.image_shape is not None:
+        if self.top_k is not None:
+            v.integer("top_k", self.top_k, at_least=1)
+        if self.image_shape is not None and self.top_k is not None:
             numbers = math.prod(self.image_shape)
             v.require(self.top_k <= numbers, "top_k", self.top_k,
                       f"<= {numbers}, the numbers in one image of shape {self.image_shape}")
@@ -200,7 +206,9 @@ class DataLensConfig(MethodConfig):
         v.require(self.instance_noise >= 0, "instance_noise", self.instance_noise, ">= 0")
         if self.clip is not None:
             v.positive("clip", self.clip)
-        v.between("vote_threshold", self.vote_threshold, 0, 1)
+        if self.vote_threshold is not None:
+            v.between("vote_threshold", self.vote_threshold, 0, 1)
+        v.one_of("quantization", self.quantization, QUANTIZATIONS)
         v.between("beta_1", self.beta_1, 0, 1, open_high=True)
         v.between("beta_2", self.beta_2, 0, 0.99)
         v.one_of("precision", self.precision, PRECISIONS)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, PerformanceOptions, config_digest, preset
+from datalens_tf.config import (
+    ACCOUNTANTS, PRESETS, QUANTIZATIONS, DataLensConfig, PerformanceOptions, config_digest, preset)
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.mechanisms import TopAgg
@@ -81,7 +82,7 @@ def test_settings_cannot_change():
     ("method", "other"), ("image_shape", (28, 28)), ("image_shape", (28, 30, 1)), ("image_shape", (0, 4, 1)),
     ("image_shape", (8.0, 8, 1)), ("num_classes", 1), ("num_teachers", 0), ("num_teachers", 2.0), ("batch_size", 0),
     ("top_k", 0), ("top_k", True), ("clip", 0.0), ("clip", -1.0), ("noise_stddev", 0.0), ("noise_stddev", -1.0),
-    ("noise_stddev", math.nan), ("noise_stddev", math.inf), ("noise_stddev", "5"), ("vote_threshold", -0.1),
+    ("noise_stddev", math.nan), ("noise_stddev", math.inf), ("noise_stddev", "5"), ("quantization", "none"), ("vote_threshold", -0.1),
     ("vote_threshold", 1.1), ("step_size", 0.0), ("latent_dim", 0), ("latent_distribution", "beta"),
     ("warmup_teacher_steps", -1), ("teacher_steps", 0), ("precision", "float8"), ("learning_rate", 0.0),
     ("beta_1", 1.0), ("beta_2", 0.999), ("student_beta_2", 1.0), ("ema_decay", 1.0), ("epsilon", 0.0),
@@ -108,7 +109,9 @@ def test_replace_checks_again_and_knows_its_fields():
 
 CONFIGS = st.builds(
     DataLensConfig, image_shape=st.sampled_from([None, (28, 28, 1), (64, 64, 3)]),
-    num_classes=st.sampled_from([None, 10]), dataset=st.text(max_size=20), top_k=st.integers(1, 784),
+    num_classes=st.sampled_from([None, 10]), dataset=st.text(max_size=20),
+    top_k=st.none() | st.integers(1, 784), vote_threshold=st.none() | st.floats(0, 1),
+    quantization=st.sampled_from(QUANTIZATIONS),
     clip=st.none() | st.floats(1e-9, 10),
     noise_stddev=st.floats(1e-3, 1e6), epsilon=st.floats(1e-3, 100), delta=st.floats(1e-12, 0.5),
     accountant=st.sampled_from(ACCOUNTANTS), num_steps=st.none() | st.integers(1, 10**6), seed=st.integers(0, 2**60))
@@ -135,12 +138,20 @@ def test_settings_from_before_noise_was_one_mean_floating_point():
     assert DataLensConfig.from_json(DataLensConfig().to_json()).noise == "rounded_gaussian"
 
 
+def test_settings_from_before_variants_mean_the_papers_method():
+    old = json.loads(DataLensConfig().to_json())
+    del old["quantization"]
+    assert DataLensConfig.from_json(json.dumps(old)) == DataLensConfig()
+    new = DataLensConfig(quantization="sign", top_k=None, vote_threshold=None)
+    assert DataLensConfig.from_json(new.to_json()) == new != DataLensConfig()
+
+
 def test_every_setting_changes_the_digest():
     base = DataLensConfig()
     changes = {"method": None, "dataset": "mnist", "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
                "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
                "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "num_owners": 3, "owner_tolerance": 2,
-               "noise": "gaussian"}
+               "noise": "gaussian", "quantization": "sign"}
     needed = {"num_owners": {"noise": "gaussian"}, "owner_tolerance": {"noise": "gaussian", "num_owners": 3}}
     digests = {config_digest(base.to_json())}
     for field in dataclasses.fields(base):

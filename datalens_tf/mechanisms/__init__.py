@@ -9,4 +9,4 @@ from datalens_tf.mechanisms.d2pfed import D2PFed
 from datalens_tf.mechanisms.fetchsgd import FetchSgd
 from datalens_tf.mechanisms.noise import (
     InsecureSeededNoise, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise)
-from datalens_tf.mechanisms.topagg import TopAgg, topk_stochastic_sign
+from datalens_tf.mechanisms.topagg import TopAgg, topk_sign, topk_stochastic_sign

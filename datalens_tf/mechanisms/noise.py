@@ -133,7 +133,7 @@ class SecureGaussianNoise(NoiseSource):
     description = "continuous Gaussian in float64, from the operating system's entropy (os.urandom), without a seed"
     caveat = ("The analysis is for real numbers; floating-point arithmetic is known to deviate from it in the last "
               "digits of each noisy vote, and an attacker who obtains the raw noisy sums at full precision could in "
-              "principle exploit this. The released generator only depends on them after thresholding.")
+              "principle exploit this.")
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
         """See `NoiseSource.draw`."""

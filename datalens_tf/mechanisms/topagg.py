@@ -13,7 +13,7 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.config import DataLensConfig
+from datalens_tf.config import QUANTIZATIONS, DataLensConfig
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
 from datalens_tf.mechanisms.noise import NoiseSource
 
@@ -41,19 +41,49 @@ def topk_stochastic_sign(
     """
     import tensorflow as tf
 
-    shape = tf.shape(gradients)
-    rows, uniforms = tf.reshape(gradients, [-1, shape[-1]]), tf.reshape(uniforms, [-1, top_k])
-    finite = tf.reduce_all(tf.math.is_finite(rows), axis=-1, keepdims=True)
-    rows = tf.where(finite, rows, 0.0)
-    indices = tf.math.top_k(tf.abs(rows), top_k, sorted=False).indices
-    values = tf.gather(rows, indices, batch_dims=1)
+    values, indices = _largest(gradients, top_k)
+    uniforms = tf.reshape(uniforms, [-1, top_k])
     if clip is not None:
         values = tf.clip_by_value(values, -clip, clip)
     largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
     positive = uniforms < (1.0 + tf.math.divide_no_nan(values, largest)) / 2.0
-    votes = tf.where(positive, 1.0, -1.0) * tf.cast(largest > 0.0, tf.float32)
-    places = indices + shape[-1] * tf.range(tf.shape(rows)[0])[:, tf.newaxis]
-    dense = tf.math.unsorted_segment_sum(tf.reshape(votes, [-1]), tf.reshape(places, [-1]), tf.size(rows))
+    return _in_place(tf.where(positive, 1.0, -1.0) * tf.cast(largest > 0.0, tf.float32), indices, tf.shape(gradients))
+
+
+def topk_sign(gradients: tf.Tensor, top_k: int) -> tf.Tensor:
+    """Algorithm 2 without stochastic quantization: the k largest coordinates of each row become their signs.
+
+    Args:
+      gradients: float32 [..., d].
+      top_k: coordinates to keep per row, 1 <= k <= d.
+
+    Returns:
+      float32 [..., d] with values in {-1, 0, +1}, at most k of a row other than 0: a zero has no sign, and a row with a
+      value that is not finite votes 0.
+    """
+    import tensorflow as tf
+
+    values, indices = _largest(gradients, top_k)
+    return _in_place(tf.sign(values), indices, tf.shape(gradients))
+
+
+def _largest(gradients: tf.Tensor, top_k: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The k coordinates of largest magnitude of each row (ties: lowest index), and where they are: [rows, k] each."""
+    import tensorflow as tf
+
+    rows = tf.reshape(gradients, [-1, tf.shape(gradients)[-1]])
+    finite = tf.reduce_all(tf.math.is_finite(rows), axis=-1, keepdims=True)
+    rows = tf.where(finite, rows, 0.0)
+    indices = tf.math.top_k(tf.abs(rows), top_k, sorted=False).indices
+    return tf.gather(rows, indices, batch_dims=1), indices
+
+
+def _in_place(votes: tf.Tensor, indices: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """Votes [rows, k] put where their coordinates are, in zeros of this shape."""
+    import tensorflow as tf
+
+    places = indices + shape[-1] * tf.range(tf.shape(indices)[0])[:, tf.newaxis]
+    dense = tf.math.unsorted_segment_sum(tf.reshape(votes, [-1]), tf.reshape(places, [-1]), tf.reduce_prod(shape))
     return tf.reshape(dense, shape)
 
 
@@ -61,13 +91,17 @@ def topk_stochastic_sign(
 class TopAgg(Mechanism):
     """Top-k stochastic signs, summed over the teachers, with Gaussian noise and a threshold.
 
+    Each of the three can be switched off (the paper's Table 7); the sensitivity is that of the k that is left.
+
     Attributes:
       num_teachers: number of teachers N.
-      top_k: coordinates each teacher votes on, per image.
-      clip: per-coordinate gradient clip; None for none. Does not matter to privacy.
+      top_k: coordinates each teacher votes on, per image; d for no selection.
+      clip: per-coordinate gradient clip; None for none. Does not matter to privacy, nor to plain signs.
       noise_stddev: standard deviation sigma of the noise on the vote sum, in votes; 0 switches the noise off, and then
         `dp_event` is a non-private event.
-      vote_threshold: fraction beta of N that a noisy vote must reach to count, in [0, 1].
+      vote_threshold: fraction beta of N that a noisy vote must reach to count, in [0, 1]; None for no threshold: the
+        direction is then the noisy votes divided by k.
+      quantization: `stochastic`, or `sign` for each coordinate's own sign.
 
     Raises:
       InvalidArgumentError: a value outside its domain.
@@ -77,7 +111,8 @@ class TopAgg(Mechanism):
     top_k: int
     clip: float | None
     noise_stddev: float
-    vote_threshold: float
+    vote_threshold: float | None
+    quantization: str = "stochastic"
 
     def __post_init__(self):
         _validate.integer("num_teachers", self.num_teachers, at_least=1)
@@ -86,26 +121,38 @@ class TopAgg(Mechanism):
             _validate.positive("clip", self.clip)
         _validate.real("noise_stddev", self.noise_stddev)
         _validate.require(self.noise_stddev >= 0, "noise_stddev", self.noise_stddev, ">= 0")
-        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
+        if self.vote_threshold is not None:
+            _validate.between("vote_threshold", self.vote_threshold, 0, 1)
+        _validate.one_of("quantization", self.quantization, QUANTIZATIONS)
 
     @classmethod
     def from_config(cls, config: DataLensConfig) -> "TopAgg":
-        """The mechanism that a configuration describes."""
-        return cls(**{field.name: getattr(config, field.name) for field in dataclasses.fields(cls)})
+        """The mechanism that a configuration describes; a top_k of None needs its image_shape."""
+        settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(cls)}
+        if config.top_k is None:
+            _validate.require(config.image_shape is not None, "image_shape", None,
+                              "to be known with top_k=None: it decides how many votes a teacher has")
+            settings["top_k"] = math.prod(config.image_shape)
+        return cls(**settings)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
-        """See `Mechanism.compress`; votes are in {-1, 0, +1}, k of them non-zero per image (`topk_stochastic_sign`)."""
+        """See `Mechanism.compress`; votes are in {-1, 0, +1}, at most k of them non-zero per image."""
         import tensorflow as tf
 
         gradients = tf.convert_to_tensor(gradients, tf.float32)
         check_top_k(self.top_k, gradients.shape[-1])
+        if self.quantization == "sign":
+            return topk_sign(gradients, self.top_k)
         row = [tf.shape(gradients)[1], self.top_k]
         uniforms = tf.map_fn(
             lambda seed: tf.random.stateless_uniform(row, seed), seeds, fn_output_signature=tf.float32)
         return topk_stochastic_sign(gradients, uniforms, self.top_k, self.clip)
 
     def l2_sensitivity(self, num_images: int) -> float:
-        """2 sqrt(k m): one teacher's k votes per image all change sign (Lemma 1, for m images jointly)."""
+        """2 sqrt(k m): one teacher's k votes per image all change sign (Lemma 1, for m images jointly).
+
+        Plain signs and stochastic ones can all change, and the threshold comes after the noise: only k matters.
+        """
         _validate.integer("num_images", num_images, at_least=1)
         return 2.0 * math.sqrt(self.top_k * num_images)
 
@@ -114,7 +161,9 @@ class TopAgg(Mechanism):
         return noisy_vote_sum(vote_sum, self.num_teachers, self.noise_stddev, noise, index, share)
 
     def postprocess(self, noisy: np.ndarray) -> np.ndarray:
-        """Algorithm 3's threshold: +1 where noisy >= beta N, -1 where noisy <= -beta N, else 0."""
+        """Algorithm 3's threshold: +1 where noisy >= beta N, -1 where noisy <= -beta N, else 0. Or noisy / k."""
+        if self.vote_threshold is None:
+            return (noisy / self.top_k).astype(np.float32)
         bar = self.vote_threshold * self.num_teachers
         return np.where(noisy >= bar, 1.0, np.where(noisy <= -bar, -1.0, 0.0)).astype(np.float32)
 

@@ -49,6 +49,7 @@ class TopAggLayer(tf.keras.layers.Layer):
     ):
         # Gradients near 1e-5 vanish in half precision, so a mixed-precision policy must not cast them.
         super().__init__(**{"autocast": False, **kwargs})
+        _validate.between("vote_threshold", vote_threshold, 0, 1)
         TopAgg(num_teachers=1, top_k=top_k, clip=clip, noise_stddev=noise_stddev, vote_threshold=vote_threshold)
         if seed is not None:
             _validate.integer("seed", seed, at_least=0)

@@ -223,17 +223,17 @@ def audit_releases(config: DataLensConfig, *, trials: int, num_canaries: int, co
     steps = accounting.max_steps(event, config.epsilon, config.delta, config.accountant)
     steps = min(steps, config.num_steps or steps)
     _validate.require(steps >= 1, "epsilon", config.epsilon, "to pay for at least one step")
-    run = {"batch_size": config.batch_size, "num_steps": steps, "top_k": config.top_k, "progress": progress}
+    run = {"batch_size": config.batch_size, "num_steps": steps, "top_k": mechanism.top_k, "progress": progress}
     each = 1 - (1 - confidence) / 2
     many = many_runs_bound(*attack_releases(mechanism, noise, trials=trials, **run), config.delta, each)
-    one = best_one_run_bound(*attack_one_run(mechanism, noise, dimension=4 * config.top_k, num_canaries=num_canaries,
+    one = best_one_run_bound(*attack_one_run(mechanism, noise, dimension=4 * mechanism.top_k, num_canaries=num_canaries,
                                              **run), config.delta, each)
     claimed = accounting.epsilon(event, steps, config.delta, config.accountant)
     bound = max(many, one["epsilon"])
     return {
         "claimed": {"epsilon": claimed, "epsilon_budget": config.epsilon, "delta": config.delta,
                     "accountant": config.accountant, "num_steps": steps, "noise_stddev": config.noise_stddev,
-                    "top_k": config.top_k, "batch_size": config.batch_size, "num_teachers": config.num_teachers},
+                    "top_k": mechanism.top_k, "batch_size": config.batch_size, "num_teachers": config.num_teachers},
         "epsilon_lower_bound": bound, "confidence": confidence, "verdict": verdict(claimed, bound),
         "many_runs": {"epsilon": many, "trials": 2 * trials}, "one_run": one, "noise": noise.description,
     }

@@ -37,7 +37,7 @@ def privacy_report(config: DataLensConfig, epsilon: float | None, accountants: S
         except InvalidArgumentError:  # Renyi accountants have a floor.
             return None
 
-    report = {"top_k": config.top_k, "batch_size": config.batch_size, "noise_stddev": config.noise_stddev,
+    report = {"top_k": mechanism.top_k, "batch_size": config.batch_size, "noise_stddev": config.noise_stddev,
               "delta": config.delta, "l2_sensitivity": sensitivity,
               "noise_multiplier_per_step": event.noise_multiplier}
     if epsilon is not None:

@@ -27,8 +27,8 @@ _ACCOUNTANT_NOTES = {
 _ASSUMPTIONS = (
     "Every record is in at most one partition. The partition depends only on the record's index and a public seed, "
     "never on labels, pixels or other records. Each teacher sees one partition and shares no state with another.",
-    "Sensitivity: replacing one record changes the votes of one teacher only. It votes +1 or -1 on {top_k} coordinates "
-    "of each of {batch_size} images, so the vote sum moves by at most 2 * sqrt({top_k} * {batch_size}) = "
+    "Sensitivity: replacing one record changes the votes of one teacher only. It votes +1 or -1 on at most {top_k} "
+    "coordinates of each of {batch_size} images, so the vote sum moves by at most 2 * sqrt({top_k} * {batch_size}) = "
     "{l2_sensitivity:.6g} in l2 norm, whatever the record is. The {batch_size} images of a step are accounted as one "
     "joint release.",
     "Steps are composed adaptively: later steps may depend on everything released before.",
@@ -102,7 +102,7 @@ def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", charges
     facts = {
         "num_teachers": config.num_teachers,
         "batch_size": config.batch_size,
-        "top_k": config.top_k,
+        "top_k": mechanism.top_k,
         "noise_stddev": config.noise_stddev,
         "l2_sensitivity": mechanism.l2_sensitivity(config.batch_size),
     }

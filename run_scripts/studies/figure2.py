@@ -9,7 +9,6 @@ noise. Curves are by the paper's accountant, Theorems 1 and 3.
 """
 
 import argparse
-import dataclasses
 import functools
 import json
 import math
@@ -67,7 +66,7 @@ def main():
     small = full.replace(
         num_teachers=args.num_teachers, noise_stddev=full.noise_stddev * args.num_teachers / full.num_teachers,
         num_steps=args.num_steps, epsilon=1e6, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
-    mechanism = Watched(**{field.name: getattr(small, field.name) for field in dataclasses.fields(TopAgg)})
+    mechanism = Watched.from_config(small)
     with tempfile.TemporaryDirectory() as folder:
         Trainer(small, dataset, folder, mechanism=mechanism, callbacks=[Progress(small.epsilon)]).run()
 

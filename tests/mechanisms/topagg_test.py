@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import dp_accounting
@@ -10,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from datalens_tf.config import PRESETS, DataLensConfig
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms import TopAgg, topk_stochastic_sign
+from datalens_tf.mechanisms import TopAgg, topk_sign, topk_stochastic_sign
 from tests.mechanisms.conformance import MechanismConformance, seeds_of, worst_cases
 
 
@@ -27,6 +28,52 @@ class TestTopAggConforms(MechanismConformance):
 class TestTopAggOfAllCoordinatesConforms(MechanismConformance):
     def make(self, *, noise_stddev):
         return make(top_k=self.dimension, clip=None, noise_stddev=noise_stddev)
+
+
+class TestTopAggOfPlainSignsConforms(MechanismConformance):
+    def make(self, *, noise_stddev):
+        return make(quantization="sign", noise_stddev=noise_stddev)
+
+
+class TestTopAggWithoutThresholdConforms(MechanismConformance):
+    def make(self, *, noise_stddev):
+        return make(vote_threshold=None, noise_stddev=noise_stddev)
+
+
+class TestTopAggWithoutAnyConforms(MechanismConformance):
+    def make(self, *, noise_stddev):
+        return make(top_k=self.dimension, quantization="sign", vote_threshold=None, noise_stddev=noise_stddev)
+
+
+@pytest.mark.parametrize("suite", [
+    TestTopAggConforms, TestTopAggOfAllCoordinatesConforms, TestTopAggOfPlainSignsConforms,
+    TestTopAggWithoutThresholdConforms, TestTopAggWithoutAnyConforms])
+def test_the_sensitivity_holds_and_a_smaller_one_would_be_caught(suite):
+    class Wrong(TopAgg):
+        def l2_sensitivity(self, num_images):
+            return 0.99 * super().l2_sensitivity(num_images)
+
+    class Caught(suite):
+        def make(self, *, noise_stddev):
+            return Wrong(**dataclasses.asdict(super().make(noise_stddev=noise_stddev)))
+
+    suite().test_swapping_one_teacher_moves_the_sum_by_at_most_the_sensitivity()
+    with pytest.raises(AssertionError):
+        Caught().test_swapping_one_teacher_moves_the_sum_by_at_most_the_sensitivity()
+
+
+def test_the_sensitivity_of_k_would_be_caught_without_top_k():
+    """The price of the paper's k, charged for votes on all coordinates."""
+    class Wrong(TopAgg):
+        def l2_sensitivity(self, num_images):
+            return make(top_k=5).l2_sensitivity(num_images)
+
+    class Caught(TestTopAggOfAllCoordinatesConforms):
+        def make(self, *, noise_stddev):
+            return Wrong(**dataclasses.asdict(super().make(noise_stddev=noise_stddev)))
+
+    with pytest.raises(AssertionError):
+        Caught().test_swapping_one_teacher_moves_the_sum_by_at_most_the_sensitivity()
 
 
 def compress_row_by_loop(row, uniforms, top_k, clip):
@@ -97,6 +144,51 @@ def test_clipping_evens_out_the_selected_coordinates():
     assert np.any(topk_stochastic_sign(rows, uniforms, 3) != np.sign(rows))
 
 
+GRADIENTS = np.random.default_rng(2).normal(size=(6, 3, 24)).astype(np.float32)
+
+
+def test_without_top_k_every_coordinate_votes_and_each_image_costs_its_dimension():
+    config = DataLensConfig(top_k=None, image_shape=(4, 4, 3), num_teachers=6, noise_stddev=7.0)
+    mechanism = TopAgg.from_config(config)
+    assert mechanism.top_k == 48 and mechanism.l2_sensitivity(5) == 2 * math.sqrt(48 * 5)
+    votes = mechanism.compress(np.tile(GRADIENTS, 2), seeds_of(6)).numpy()
+    assert np.all(np.abs(votes) == 1)
+    with pytest.raises(InvalidArgumentError, match="image_shape=None to be known with top_k=None"):
+        TopAgg.from_config(config.replace(image_shape=None))
+
+
+def test_without_stochastic_quantization_votes_are_signs_whatever_the_seeds():
+    off = make(quantization="sign")
+    votes = off.compress(GRADIENTS, seeds_of(6)).numpy()
+    np.testing.assert_array_equal(votes, off.compress(GRADIENTS, seeds_of(6, 50)))
+    chosen = np.argsort(-np.abs(GRADIENTS), axis=2)[..., :5]
+    expected = np.zeros_like(GRADIENTS)
+    np.put_along_axis(expected, chosen, np.sign(np.take_along_axis(GRADIENTS, chosen, 2)), 2)
+    np.testing.assert_array_equal(votes, expected)
+    assert np.any(votes != make(clip=None).compress(GRADIENTS, seeds_of(6)).numpy())  # On, it differs.
+    np.testing.assert_array_equal(topk_sign(np.array([[0, -3e-9, 5]], np.float32), 3), [[0, -1, 1]])
+
+
+def test_stochastic_votes_on_average_are_what_plain_signs_lose():
+    rows = np.tile(np.array([[4, 1]], np.float32), (40_000, 1))
+    uniforms = tf.random.stateless_uniform([40_000, 2], [1, 2])
+    assert topk_stochastic_sign(rows, uniforms, 2).numpy()[:, 1].mean() == pytest.approx(0.25, abs=0.025)
+    assert np.all(topk_sign(rows, 2).numpy()[:, 1] == 1)
+
+
+def test_without_threshold_the_direction_is_the_noisy_votes_over_k():
+    noisy = np.array([[7.0, 6.5, 0.0, -1.0]])
+    np.testing.assert_array_equal(make(vote_threshold=None).postprocess(noisy), np.float32(noisy / 5))
+    np.testing.assert_array_equal(make(vote_threshold=0.0).postprocess(noisy), [[1, 1, 1, -1]])
+
+
+@pytest.mark.parametrize("changes", [{"quantization": "sign"}, {"vote_threshold": None}, {"clip": None}])
+def test_what_is_switched_off_leaves_the_price_as_it_is(changes):
+    assert make(**changes).dp_event(3) == make().dp_event(3)
+    assert make(top_k=24, **changes).dp_event(3).noise_multiplier == pytest.approx(
+        make().dp_event(3).noise_multiplier * math.sqrt(5 / 24), rel=1e-12)
+
+
 def test_quantisation_differs_between_teachers_images_and_seeds():
     gradients = np.tile(np.linspace(-1, 1, 24, dtype=np.float32), (2, 3, 1))
     mechanism = make(top_k=24, clip=None)
@@ -124,13 +216,14 @@ def test_preset_reproduces_the_published_noise_multiplier():
 
 
 def test_from_config_takes_every_setting():
-    config = DataLensConfig(num_teachers=7, top_k=3, clip=None, noise_stddev=9.0, vote_threshold=0.25)
+    config = DataLensConfig(num_teachers=7, top_k=3, clip=None, noise_stddev=9.0, vote_threshold=0.25,
+                            quantization="sign")
     assert TopAgg.from_config(config) == make(
-        num_teachers=7, top_k=3, clip=None, noise_stddev=9.0, vote_threshold=0.25)
+        num_teachers=7, top_k=3, clip=None, noise_stddev=9.0, vote_threshold=0.25, quantization="sign")
 
 
 @pytest.mark.parametrize("changes", [
-    {"num_teachers": 0}, {"top_k": 0}, {"top_k": 2.5}, {"clip": 0.0}, {"clip": math.nan}, {"noise_stddev": -1.0},
+    {"num_teachers": 0}, {"quantization": "none"}, {"top_k": 0}, {"top_k": 2.5}, {"clip": 0.0}, {"clip": math.nan}, {"noise_stddev": -1.0},
     {"noise_stddev": math.nan}, {"noise_stddev": math.inf}, {"vote_threshold": 1.5}])
 def test_settings_outside_their_domain_are_refused_by_name(changes):
     (name,) = changes

@@ -1,14 +1,17 @@
 """The Python API: fit, sample, statement, export."""
 
 import json
+import math
 import subprocess
 import sys
 
+import dp_accounting
 import numpy as np
 import pytest
 
 import datalens_tf
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.privacy import accounting
 from datalens_tf.synthesizers.datalens import DataLens
 from datalens_tf.synthesizers.registry import synthesizer
 from tests.training import tiny
@@ -50,6 +53,17 @@ def test_predictable_noise_makes_the_statement_say_not_private(tmp_path):
     run = DataLens(CONFIG.replace(insecure_noise_seed=1, num_steps=1), run_dir=tmp_path).fit(data.images, data.labels)
     assert run.privacy_statement()["epsilon"] is None
     assert run.folder.statement_text.read_text().startswith("NOT PRIVATE")
+
+
+def test_ledger_and_statement_follow_what_is_switched_off(tmp_path):
+    data = tiny.dataset()
+    config = CONFIG.replace(top_k=None, quantization="sign", vote_threshold=None, num_steps=1)
+    run = DataLens(config, run_dir=tmp_path).fit(data.images, data.labels)
+    statement, sensitivity = run.privacy_statement(), 2 * math.sqrt(64 * config.batch_size)
+    assert statement["private"] and statement["top_k"] == 64 and statement["l2_sensitivity"] == sensitivity
+    assert statement["epsilon"] == accounting.epsilon(
+        dp_accounting.GaussianDpEvent(config.noise_stddev / sensitivity), 1, config.delta, config.accountant)
+    assert datalens_tf.DataLensConfig.from_json(run.folder.config.read_text()).top_k is None
 
 
 def test_samples_are_balanced_reproducible_and_as_labelled(run):
