@@ -196,9 +196,7 @@ class DataLensConfig(MethodConfig):
         if self.top_k is not None:
             v.integer("top_k", self.top_k, at_least=1)
         if self.image_shape is not None and self.top_k is not None:
-            numbers = math.prod(self.image_shape)
-            v.require(self.top_k <= numbers, "top_k", self.top_k,
-                      f"<= {numbers}, the numbers in one image of shape {self.image_shape}")
+            check_top_k(self.top_k, self.image_shape)
         v.integer("warmup_teacher_steps", self.warmup_teacher_steps, at_least=0)
         for name in ("noise_stddev", "step_size", "learning_rate"):
             v.positive(name, getattr(self, name))
@@ -229,6 +227,13 @@ class DataLensConfig(MethodConfig):
     def noise_share(self) -> float:
         """The part of the noise's variance that one owner adds."""
         return 1.0 / ((self.num_owners or 1) - self.owner_tolerance)
+
+
+def check_top_k(top_k: int, image_shape: tuple[int, int, int]) -> None:
+    """Raises InvalidArgumentError where an image has fewer numbers."""
+    numbers = math.prod(image_shape)
+    _validate.require(top_k <= numbers, "top_k", top_k,
+                      f"<= {numbers}, the numbers in one image of shape {image_shape}")
 
 
 def config_digest(text: str) -> str:

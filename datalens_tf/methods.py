@@ -5,7 +5,7 @@ import typing
 from typing import Mapping
 
 from datalens_tf import _files, _validate
-from datalens_tf.config import PRECISIONS, DataLensConfig, MethodConfig
+from datalens_tf.config import PRECISIONS, DataLensConfig, MethodConfig, check_top_k
 from datalens_tf.errors import InvalidArgumentError
 
 
@@ -324,6 +324,82 @@ class GPateConfig(PateConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CompressedConfig(PateConfig):
+    """Settings of DataLens with another compressor than TopAgg.
+
+    Attributes:
+      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
+      step_size: how far an image is moved along the released direction [gamma], in pixel units.
+    """
+
+    num_teachers: int = 4000
+    batch_size: int = 15
+    num_steps: int = 100
+    teacher_batch_size: int = 15
+    clip: float | None = 1e-5
+    step_size: float = 1e-3
+    instance_noise: float = 1.0
+    ema_decay: float = 0.9
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.clip is not None:
+            _validate.positive("clip", self.clip)
+        _validate.positive("step_size", self.step_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class D2PFedConfig(CompressedConfig):
+    """Settings of D2P-Fed.
+
+    Attributes:
+      num_levels: stochastic levels of a rotated coordinate [K], at least 2. More of them cost nothing.
+      vote_threshold: fraction of the largest sum there could be, N (K - 1), that a noisy one must reach to count
+        [beta], in [0, 1].
+      noise_stddev: standard deviation of the noise on the sum of votes, which are integers from -(K - 1) to K - 1, two
+        apart; None calibrates it to the budget and num_steps.
+    """
+
+    method: str = "d2pfed"
+    num_levels: int = 16
+    vote_threshold: float = 0.5
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("d2pfed",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        _validate.integer("num_levels", self.num_levels, at_least=2)
+        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FetchSgdConfig(CompressedConfig):
+    """Settings of FetchSGD.
+
+    Attributes:
+      top_k: coordinates each teacher votes on, per image, and coordinates of the direction [k].
+      sketch_rows: independent hashes of the sketch [r]; the price grows with sqrt(r).
+      sketch_columns: buckets per row [w]; the price grows with sqrt(q), for q coordinates in a bucket.
+      noise_stddev: standard deviation of the noise on the summed sketch, in votes; None calibrates it to the budget
+        and num_steps.
+    """
+
+    method: str = "fetchsgd"
+    top_k: int = 200
+    sketch_rows: int = 3
+    sketch_columns: int = 512
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("fetchsgd",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("top_k", "sketch_rows", "sketch_columns"):
+            _validate.integer(name, getattr(self, name), at_least=1)
+        if self.image_shape is not None:
+            check_top_k(self.top_k, self.image_shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PateCganConfig(PateGanConfig):
     """Settings of PATE-CGAN.
 
@@ -507,8 +583,8 @@ class FedAvgGanConfig(CriticConfig):
 
 CONFIGS: dict[str, type[MethodConfig]] = {
     name: kind for kind in (
-        DataLensConfig, DcganConfig, DpCganConfig, DpGanConfig, DpMerfConfig, FedAvgGanConfig, FedGsWganConfig,
-        GPateConfig, GsWganConfig, PateCganConfig, PateGanConfig)
+        D2PFedConfig, DataLensConfig, DcganConfig, DpCganConfig, DpGanConfig, DpMerfConfig, FedAvgGanConfig,
+        FedGsWganConfig, FetchSgdConfig, GPateConfig, GsWganConfig, PateCganConfig, PateGanConfig)
     for name in kind.METHODS}
 
 

@@ -3,8 +3,8 @@
 What deviates: levels are centred, b[r] = r - (K - 1)/2. As printed, -k/2 + 2r, they are not, and a teacher with a zero
 gradient would vote. The rotation, which the printed algorithms leave out, is that of D2P-Fed (Wang et al. 2020): random
 public signs and a Hadamard transform, which spread a gradient over all coordinates, so that levels suit all of them.
-The price is that every coordinate votes: the noise multiplier is sigma / ((K - 1) sqrt(d' m)), d' the next power of two
-after d, where TopAgg's is sigma / (2 sqrt(k m)).
+The price is that every coordinate votes: the noise multiplier is sigma / (2 (K - 1) sqrt(d' m)), d' the next power of
+two after d, where TopAgg's is sigma / (2 sqrt(k m)).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class D2PFed(Mechanism):
       dimension: numbers per image d.
       num_levels: levels per coordinate K, at least 2; 2 are signs.
       clip: per-coordinate gradient clip; None for none. Does not matter to privacy.
-      noise_stddev: standard deviation sigma of the noise on the sum of levels; 0 switches the noise off, and then
-        `dp_event` is a non-private event.
-      vote_threshold: fraction beta of the largest sum there could be, N (K - 1)/2, that a noisy one must reach to
-        count, in [0, 1].
+      noise_stddev: standard deviation sigma of the noise on the sum, in votes: twice that on levels; 0 switches the
+        noise off, and then `dp_event` is a non-private event.
+      vote_threshold: fraction beta of the largest sum there could be, N (K - 1), that a noisy one must reach to count,
+        in [0, 1].
       rotation_seed: of the public rotation.
 
     Raises:
@@ -103,15 +103,14 @@ class D2PFed(Mechanism):
         return stream.choice(np.array([-1, 1], np.float32), self.padded_dimension)
 
     def l2_sensitivity(self, num_images: int) -> float:
-        """(K - 1) sqrt(d' m) levels: every coordinate of one teacher goes from one end to the other. In votes, which
-        are twice the levels, 2 (K - 1) sqrt(d' m)."""
+        """2 (K - 1) sqrt(d' m): every coordinate of one teacher goes from one end to the other."""
         _validate.integer("num_images", num_images, at_least=1)
         return 2.0 * (self.num_levels - 1) * math.sqrt(self.padded_dimension * num_images)
 
     def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
         """See `Mechanism.privatize`; the sum [m, d'] plus noise, in votes, in the rotated basis."""
-        return noisy_vote_sum(vote_sum, self.num_teachers * (self.num_levels - 1), 2.0 * self.noise_stddev, noise,
-                              index, share)
+        return noisy_vote_sum(vote_sum, self.num_teachers * (self.num_levels - 1), self.noise_stddev, noise, index,
+                              share)
 
     def postprocess(self, noisy: np.ndarray) -> np.ndarray:
         """Algorithm 6's threshold in the rotated basis, and the inverse rotation: float32 [m, d], of any sign."""
@@ -120,8 +119,8 @@ class D2PFed(Mechanism):
         return np.asarray(self.unrotate(kept))[:, :self.dimension]
 
     def dp_event(self, num_images: int) -> dp_accounting.DpEvent:
-        """One Gaussian mechanism with noise multiplier sigma / ((K - 1) sqrt(d' m))."""
-        return gaussian_event(2.0 * self.noise_stddev, self.l2_sensitivity(num_images))
+        """One Gaussian mechanism with noise multiplier sigma / (2 (K - 1) sqrt(d' m))."""
+        return gaussian_event(self.noise_stddev, self.l2_sensitivity(num_images))
 
 
 def _scaled(values):

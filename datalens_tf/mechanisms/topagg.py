@@ -131,7 +131,7 @@ class TopAgg(Mechanism):
         settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(cls)}
         if config.top_k is None:
             _validate.require(config.image_shape is not None, "image_shape", None,
-                              "to be known with top_k=None: it decides how many votes a teacher has")
+                              "to be known with top_k=None; else give the numbers per image as top_k")
             settings["top_k"] = math.prod(config.image_shape)
         return cls(**settings)
 

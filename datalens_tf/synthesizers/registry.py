@@ -7,6 +7,7 @@ from datalens_tf.synthesizers.base import RunSynthesizer
 
 # Each is loaded when it is asked for.
 _CLASSES = {
+    "d2pfed": "datalens_tf.synthesizers.d2pfed.D2PFedTeachers",
     "datalens": "datalens_tf.synthesizers.datalens.DataLens",
     "dcgan": "datalens_tf.synthesizers.dcgan.Dcgan",
     "dp_cgan": "datalens_tf.synthesizers.dp_gan.DpCgan",
@@ -14,6 +15,7 @@ _CLASSES = {
     "dp_merf": "datalens_tf.synthesizers.dp_merf.DpMerf",
     "fed_avg_gan": "datalens_tf.synthesizers.fed_avg_gan.FedAvgGan",
     "fed_gs_wgan": "datalens_tf.synthesizers.fed_gs_wgan.FedGsWgan",
+    "fetchsgd": "datalens_tf.synthesizers.fetchsgd.FetchSgdTeachers",
     "g_pate": "datalens_tf.synthesizers.g_pate.GPate",
     "gs_wgan": "datalens_tf.synthesizers.gs_wgan.GsWgan",
     "pate_cgan": "datalens_tf.synthesizers.pate_cgan.PateCgan",

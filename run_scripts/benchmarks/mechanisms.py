@@ -1,11 +1,11 @@
-"""How long one aggregation takes by each compressor, at the sizes of the DataLens paper's Table 6.
+"""What one aggregation takes by each compressor, at the sizes of the DataLens paper's Table 6, in processor time.
 
-    python run_scripts/benchmarks/mechanisms.py [--repeats 3] [--sizes mnist celeba_gender] [--teachers_share 0.1]
+    python run_scripts/benchmarks/mechanisms.py [--repeats 5] [--sizes mnist celeba_gender] [--teachers_share 0.1]
 
 An aggregation is: compress every teacher's gradients, sum, add the noise, post-process; without training teachers and
 computing gradients, which is the same for all. Teachers come in chunks, so that memory stays below a few GiB; all chunks
-have the same random gradients. The mechanisms take turns within each repetition, so that what else the machine does
-hits all of them; the table has medians. `--teachers_share` measures that share of the teachers, and scales: compressing
+have the same random gradients. Times are seconds of one core, added up over cores, so that other work on the machine
+matters little; and the mechanisms take turns within each repetition. The table has medians. `--teachers_share` measures that share of the teachers, and scales: compressing
 is linear in them, and what is not is a few milliseconds.
 """
 
@@ -35,20 +35,20 @@ def mechanisms(name: str, num_teachers: int) -> list:
 
 
 def aggregate(mechanism, compress_sum, gradients: tf.Tensor, noise, index: int) -> tuple[float, float]:
-    """Seconds of compressing and summing, and of noise and post-processing."""
-    start, total = time.perf_counter(), 0.0
+    """Processor seconds of compressing and summing, and of noise and post-processing."""
+    start, total = time.process_time(), 0.0
     for first in range(0, mechanism.num_teachers, len(gradients)):
         count = min(len(gradients), mechanism.num_teachers - first)
         seeds = np.stack([np.arange(first, first + count), np.full(count, index)], axis=1).astype(np.int32)
         total = total + compress_sum(gradients[:count], seeds).numpy().astype(np.float64)
-    middle = time.perf_counter()
+    middle = time.process_time()
     mechanism.postprocess(mechanism.privatize(total, noise, index))
-    return middle - start, time.perf_counter() - middle
+    return middle - start, time.process_time() - middle
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--teachers_share", type=float, default=1.0)
     args = parser.parse_args()

@@ -22,14 +22,14 @@ class TestFiveLevelsConform(MechanismConformance):
     num_votes = 32
 
     def make(self, *, noise_stddev):
-        return make(noise_stddev=noise_stddev / 2)  # Votes are twice the levels.
+        return make(noise_stddev=noise_stddev)
 
 
 class TwoLevels(TestFiveLevelsConform):
     __test__ = False  # But for its sensitivity.
 
     def make(self, *, noise_stddev):
-        return make(num_levels=2, clip=None, noise_stddev=noise_stddev / 2)
+        return make(num_levels=2, clip=None, noise_stddev=noise_stddev)
 
 
 @pytest.mark.parametrize("suite", [TestFiveLevelsConform, TwoLevels])
@@ -89,7 +89,7 @@ def test_without_noise_and_threshold_the_direction_is_the_teachers():
 def test_the_price_is_sigma_over_levels_and_padded_dimension():
     mechanism = D2PFed(num_teachers=4000, dimension=784, num_levels=4, clip=None, noise_stddev=5000.0,
                        vote_threshold=0.5)
-    assert mechanism.dp_event(15) == dp_accounting.GaussianDpEvent(2 * 5000 / (2 * 3 * math.sqrt(1024 * 15)))
+    assert mechanism.dp_event(15) == dp_accounting.GaussianDpEvent(5000 / (2 * 3 * math.sqrt(1024 * 15)))
 
 
 @pytest.mark.parametrize("changes, message", [

@@ -1,0 +1,177 @@
+"""What the scripts of Tables 4, 5 and 7 share: variants of one method, trained and measured at equal epsilon.
+
+Variants of a table have the same epsilon, number of steps and, unless N is what differs, number of teachers; the noise of
+each is calibrated to its own sensitivity. So a variant whose votes move further has more noise, and fewer teachers have
+as much noise for fewer votes. The epsilon in the table is what each run's own `privacy.json` says.
+
+A cell is a run folder RUNS/NAME_DATASET_epsEPSILON_Nn_Tt_seedSEED, with the base's N and T; the table is written after each. The same command continues
+what was interrupted, and skips what is done.
+"""
+
+import argparse
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+import statistics
+from typing import Any, Callable, Mapping, Sequence
+
+from table1 import call
+
+from datalens_tf import _files
+from datalens_tf.config import DataLensConfig, preset
+from datalens_tf.data.datasets import load_dataset
+from datalens_tf.evaluation.charts import PALETTE, png_bytes
+from datalens_tf.mechanisms import TopAgg
+from datalens_tf.methods import config_class
+from datalens_tf.privacy import accounting
+from datalens_tf.privacy.statement import round_up
+
+# Beside the preset. Networks of `small` are narrow, and there are few of them; votes are as clear against the noise at
+# epsilon 10 as those of 4,000 teachers at epsilon 1 or less.
+SIZES = {
+    "small": {"num_teachers": 200, "num_steps": 60, "discriminator_filters": 8, "discriminator_units": 32,
+              "generator_filters": 32, "generator_units": 256, "precision": "float32"},
+    "full": {"num_steps": 150},
+}
+_OWN_FLAGS = {"method", "image_shape", "num_classes", "insecure_noise_seed", "seed"}
+COLUMNS = ("variant", "N", "steps", "k", "beta", "c", "quantization", "noise stddev", "sensitivity of a step", "epsilon",
+           "delta", "accountant", "accuracy", "std", "runs", "published, MNIST, epsilon 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A row of a table.
+
+    Attributes:
+      name: part of its folders' names, and its label.
+      changes: settings that differ from the base's.
+      method: whose settings they are; of another than `datalens`, the method calibrates its noise itself.
+      published: the paper's accuracy on MNIST at epsilon 1.
+    """
+
+    name: str
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    method: str = "datalens"
+    published: float | None = None
+
+
+def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence[Variant]]) -> None:
+    """The script of a table.
+
+    Args:
+      text: its documentation.
+      table: name of the files that are written.
+      variants_of: base settings -> rows.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--dataset", default="mnist", help="one that has a preset")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--classifiers", type=int, default=1, help="how many are trained to measure a generator")
+    parser.add_argument("--size", choices=SIZES, default="full", help="small: minutes per cell, for trying it out")
+    parser.add_argument("--teachers", type=int, default=None, help="instead of the size's")
+    parser.add_argument("--steps", type=int, default=None, help="instead of the size's")
+    parser.add_argument("--only_table", action="store_true", help="of what there is")
+    args = parser.parse_args()
+    size = SIZES[args.size] | {name: value for name, value in (
+        ("num_teachers", args.teachers), ("num_steps", args.steps)) if value is not None}
+    base = preset(args.dataset, args.epsilon).replace(**size)
+    variants = variants_of(base)
+    if not args.only_table:
+        image_shape = load_dataset(args.dataset).image_shape
+        for seed in range(args.seeds):
+            for variant in variants:
+                fill(args.runs_dir, base, variant, image_shape, seed, args.classifiers, args.size)
+                write_table(args.runs_dir, table, base, variants)
+    print(write_table(args.runs_dir, table, base, variants), end="")
+
+
+def folder_name(base: DataLensConfig, variant: Variant, seed: int | str) -> str:
+    return f"{variant.name}_{base.dataset}_eps{base.epsilon:g}_N{base.num_teachers}_T{base.num_steps}_seed{seed}"
+
+
+def calibrated(config: DataLensConfig, image_shape: tuple[int, int, int]) -> DataLensConfig:
+    """With the noise that brings its steps to its epsilon, at its own sensitivity."""
+    multiplier = accounting.calibrate_noise_multiplier(
+        config.num_steps, config.epsilon, config.delta, config.accountant)
+    sensitivity = TopAgg.from_config(config.replace(image_shape=image_shape)).l2_sensitivity(config.batch_size)
+    return config.replace(noise_stddev=multiplier * sensitivity)
+
+
+def settings_of(base: DataLensConfig, variant: Variant, image_shape: tuple[int, int, int]) -> dict[str, Any]:
+    """All settings of a variant, for flags: the base's as far as its method has them, and its changes."""
+    if variant.method == "datalens":
+        return dataclasses.asdict(calibrated(base.replace(**variant.changes), image_shape))
+    names = {field.name for field in dataclasses.fields(config_class(variant.method))} - {"noise_stddev"}
+    return {name: value for name, value in dataclasses.asdict(base).items() if name in names} | dict(variant.changes)
+
+
+def fill(runs_dir: pathlib.Path, base: DataLensConfig, variant: Variant, image_shape: tuple[int, int, int], seed: int,
+         classifiers: int, size: str) -> None:
+    """Trains and evaluates one cell, unless that is done."""
+    name = folder_name(base, variant, seed)
+    folder, costs = runs_dir / name, runs_dir / "costs" / f"{name}.json"
+    if (folder / "metrics.json").exists():
+        return
+    if not (folder / "privacy.json").exists():
+        resume = ["--resume"] if (folder / "config.json").exists() else []
+        given = settings_of(base, variant, image_shape)
+        flags = [f"--{key}={'none' if value is None else value}" for key, value in given.items()
+                 if key not in _OWN_FLAGS]
+        call(costs, "training", "train", *resume, "--output_dir", str(folder), "--method", variant.method,
+             "--seed", str(seed), *flags)
+    call(costs, "evaluation", "evaluate", "--samples", str(folder), "--metrics", "utility",
+         "--seeds", str(classifiers), *(["--quick"] if size == "small" else []))
+
+
+def write_table(runs_dir: pathlib.Path, table: str, base: DataLensConfig, variants: Sequence[Variant]) -> str:
+    """Writes TABLE.md, TABLE.csv and TABLE.png of the cells that are done, and returns the first."""
+    rows = [row(variant, folders) for variant in variants if (folders := [
+        path.parent for path in sorted(runs_dir.glob(folder_name(base, variant, "*") + "/metrics.json"))])]
+    if not rows:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    lines = [" | ".join(COLUMNS), "|".join(["---"] * len(COLUMNS)), *(" | ".join(row.values()) for row in rows)]
+    markdown = "".join(f"| {line} |\n" for line in lines)
+    _files.atomic_write(runs_dir / f"{table}.csv", text.getvalue())
+    _files.atomic_write(runs_dir / f"{table}.md", markdown)
+    _files.atomic_write(runs_dir / f"{table}.png", png_bytes(draw(rows, f"{base.dataset}, epsilon {base.epsilon:g}")))
+    return markdown
+
+
+def row(variant: Variant, folders: Sequence[pathlib.Path]) -> dict[str, str]:
+    """A row, as text, from runs that differ in seeds only: of the first one's settings and statement."""
+    config, statement = (json.loads((folders[0] / name).read_text()) for name in ("config.json", "privacy.json"))
+    accuracies = [json.loads((folder / "metrics.json").read_text())["utility"]["accuracy_mean"] for folder in folders]
+    beta, clip = (config.get(name) for name in ("vote_threshold", "clip"))
+    votes = statement.get("top_k", statement.get("padded_dimension"))
+    cells = (variant.name, config["num_teachers"], statement["num_steps"], votes, "none" if beta is None else beta,
+             "none" if clip is None else clip, config.get("quantization", "stochastic"),
+             f"{statement['noise_stddev']:.1f}", f"{statement['l2_sensitivity']:.1f}", round_up(statement["epsilon"]),
+             f"{statement['delta']:g}", statement["accountant"], f"{statistics.fmean(accuracies):.4f}",
+             f"{statistics.stdev(accuracies):.4f}" if len(accuracies) > 1 else "-", len(accuracies),
+             variant.published or "-")
+    return dict(zip(COLUMNS, map(str, cells)))
+
+
+def draw(rows: Sequence[Mapping[str, str]], title: str):
+    """Accuracies of the variants; bars are standard deviations over seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 1.2 + 0.28 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(rows))
+    axes.errorbar([float(row["accuracy"]) for row in rows], places, fmt="o", color=PALETTE[1], capsize=3,
+                  xerr=[0.0 if row["std"] == "-" else float(row["std"]) for row in rows])
+    axes.set_yticks(places, [row["variant"] for row in rows])
+    axes.set(xlabel="accuracy on real test data", title=title, xlim=(0, 1))
+    axes.invert_yaxis()
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
