@@ -36,9 +36,10 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(dataclasses.asdict(found), indent=2))
         return
     print(f"--top_k {found.top_k} --vote_threshold {found.vote_threshold:.2f} --noise_stddev {found.noise_stddev:.6g}\n"
-          f"epsilon {round_up(found.epsilon)} ({args.accountant}) at delta {args.delta:g}, for {args.num_steps} steps of "
-          f"{args.batch_size} images, noise multiplier {found.noise_multiplier:.6g}\n"
-          f"expected: vote sums of {found.signal_to_noise:.3g} standard deviations of the noise; cosine of the direction to "
-          f"the teachers' common gradient {found.cosine:.3f}, without threshold {found.cosine_without_threshold:.3f}\n"
+          f"epsilon {round_up(found.epsilon)} ({args.accountant}) at delta {args.delta:g}, for {args.num_steps} steps "
+          f"of {args.batch_size} images, noise multiplier {found.noise_multiplier:.6g}\n"
+          f"expected: vote sums of {found.signal_to_noise:.3g} standard deviations of the noise; cosine of the "
+          f"direction to the teachers' common gradient {found.cosine:.3f}, without threshold "
+          f"{found.cosine_without_threshold:.3f}\n"
           f"assumes a common gradient of Weibull shape {args.tail_shape:g} with Gaussian deviations, and consensus "
           f"{args.consensus:g}: a model, not a promise")

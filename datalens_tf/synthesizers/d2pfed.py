@@ -28,8 +28,9 @@ class D2PFedTeachers(PateSynthesizer):
     def _described(self) -> tuple[str, str, dict[str, Any]]:
         facts = {"num_levels": self.config.num_levels, "padded_dimension": self._mechanism().padded_dimension}
         return ("It chooses one of {num_levels} levels, integers that are two apart, for each of {padded_dimension} "
-                "rotated coordinates of each of {batch_size} images, so the sum moves by at most 2 * ({num_levels} - 1) "
-                "* sqrt({padded_dimension} * {batch_size}) = {l2_sensitivity:.6g} in l2 norm, whatever the record is.",
+                "rotated coordinates of each of {batch_size} images, so the sum moves by at most "
+                "2 * ({num_levels} - 1) * sqrt({padded_dimension} * {batch_size}) = {l2_sensitivity:.6g} in l2 norm, "
+                "whatever the record is.",
                 "The teachers' image gradients, in a public rotation and rounded to {num_levels} levels, were summed "
                 "and released with Gaussian noise of standard deviation {noise_stddev:g} on every coordinate: "
                 "{num_steps} steps of {batch_size} images each, with noise multiplier {noise_multiplier_per_step:.6g} "

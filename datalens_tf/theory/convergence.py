@@ -1,4 +1,4 @@
-"""Theorem 6 of the DataLens paper: how fast gradient descent on compressed, noisy gradients converges; and what enters it.
+"""Theorem 6 of the DataLens paper: how fast descent along compressed, noisy gradients converges; and what enters it.
 
 The theorem is about x <- x - gamma (mean over teachers of Q(clip(top_k(g_n), c)) + noise), for f with gradient nabla f:
 
@@ -6,12 +6,12 @@ The theorem is about x <- x - gamma (mean over teachers of Q(clip(top_k(g_n), c)
       <= min{tau_k M^2, c (d - k) M} + L gamma A k + (f(x_0) - f*) / (T gamma)
          + max{|s|^2 + |s| M, 2 |s|_1} + 2 L gamma (q^2 + min{c^2, M^2})
 
-Units: as printed, squares of gradients stand beside gradients, so numbers mean something only where gradients are measured
-in a fixed unit. Ours is the clip: c = 1, and a vote of +1 or -1 is a gradient of one unit. Then all terms are squared
-units, L gamma has none, and f is in units times pixels.
+Units: as printed, squares of gradients stand beside gradients, so numbers mean something only where gradients are
+measured in a fixed unit. Ours is the clip: c = 1, and a vote of +1 or -1 is a gradient of one unit. Then all terms are
+squared units, L gamma has none, and f is in units times pixels.
 
-What it does not cover: votes are scaled by their own largest coordinate, and thresholded, which no term has; there is a
-minimum over all steps' gradients, divided by d + 2, on its left. It says how settings trade off, and promises no accuracy.
+What it does not cover: votes are scaled by their own largest coordinate, and thresholded, which no term has; and its
+left is divided by d + 2. It says how settings trade off, and promises no accuracy.
 """
 
 import dataclasses
@@ -93,11 +93,12 @@ def progress_factor(dimension: int, clip: float = 1.0) -> float:
     return min(clip, 1.0) / (dimension + 2)
 
 
-def noise_constant(noise_stddev: float, num_teachers: int, top_k: int, coordinates: int = 1, vote: float = 1.0) -> float:
+def noise_constant(noise_stddev: float, num_teachers: int, top_k: int, coordinates: int = 1, vote: float = 1.0
+                   ) -> float:
     """A, so that A k is the expected squared length of the noise after averaging over teachers, in squared units.
 
-    The theorem writes noise N(0, A k) and its proof takes E |noise|^2 = A k, which is so for noise in one coordinate. It is
-    in all d: `coordinates=d` is what the proof needs, and d times what is printed.
+    The theorem writes noise N(0, A k) and its proof takes E |noise|^2 = A k, which is so for noise in one coordinate.
+    It is in all d: `coordinates=d` is what the proof needs, and d times what is printed.
 
     Args:
       noise_stddev: sigma on the vote sum, in votes.

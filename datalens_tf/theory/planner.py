@@ -1,4 +1,4 @@
-"""Which top_k, vote_threshold and noise_stddev promise the clearest direction for a budget, by a simple model of votes."""
+"""Which top_k, vote_threshold and noise_stddev promise the clearest direction for a budget, by a model of votes."""
 
 import dataclasses
 
@@ -45,19 +45,21 @@ def plan(*, num_teachers: int, dimension: int, epsilon: float, batch_size: int =
 
     The noise is arithmetic of the budget, and holds. What is recommended rests on a model of votes:
 
-    - Teachers' gradients are one common gradient and an independent Gaussian deviation, equally large on all coordinates.
-      Magnitudes of the common one are Weibull-distributed with shape `tail_shape` (1: exponential; smaller: fewer
-      coordinates matter).
+    - Teachers' gradients are one common gradient and an independent Gaussian deviation, equally large on all
+      coordinates. Magnitudes of the common one are Weibull-distributed with shape `tail_shape` (1: exponential;
+      smaller: fewer coordinates matter).
     - `consensus` says how large the deviation is: if all coordinates voted by their signs, the vote sums divided by N
       would have this root mean square over coordinates. 1 is unanimity.
-    - A teacher votes by sign on its k largest coordinates, as it does where the clip is smaller than these. Which they
-      are differs between teachers: the smaller k, the fewer votes are on a coordinate.
+    - A teacher votes by sign on its k largest coordinates, as it does where the clip is smaller than these; elsewhere
+      stochastic quantization weakens votes. Which coordinates they are differs between teachers: the smaller k, the
+      fewer votes are on each.
     - What counts is the angle between the released direction and the common gradient: Adam does not see lengths. The
       cosine is a ratio of expectations, accurate for hundreds of coordinates and more.
     - The number of steps is given. More steps make each noisier: sigma grows with sqrt(T).
 
-    `consensus` and `tail_shape` are properties of private gradients. Take them from public data
-    (`run_scripts/studies/convergence.py` measures them) or guess; choosing them by the records is not covered by epsilon.
+    `consensus` and `tail_shape` are properties of private gradients. Take them from public data, where
+    `run_scripts/studies/convergence.py` measures them, or guess; choosing them by the records is not covered by
+    epsilon.
 
     Args:
       num_teachers, dimension, batch_size, num_steps: N, d, m and T.
@@ -113,14 +115,15 @@ def votes(signal: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarra
     low, high = np.zeros((len(shares), 1)), np.full((len(shares), 1), signal.max() + 40.0)
     for _ in range(80):  # Bisection for the magnitude above which that share of the coordinates lies.
         middle = (low + high) / 2
-        many = np.mean(special.ndtr(signal - middle) + special.ndtr(-signal - middle), 1, keepdims=True) > shares[:, None]
+        voting = special.ndtr(signal - middle) + special.ndtr(-signal - middle)
+        many = np.mean(voting, 1, keepdims=True) > shares[:, None]
         low, high = np.where(many, middle, low), np.where(many, high, middle)
     up, down = special.ndtr(signal - low), special.ndtr(-signal - low)
     return up - down, up + down - (up - down)**2
 
 
-def expected_cosine(signal: np.ndarray, num_teachers: int, mean: np.ndarray, variance: np.ndarray, stddevs: np.ndarray,
-                    vote_threshold: float | None) -> np.ndarray:
+def expected_cosine(signal: np.ndarray, num_teachers: int, mean: np.ndarray, variance: np.ndarray,
+                    stddevs: np.ndarray, vote_threshold: float | None) -> np.ndarray:
     """Cosine [K] of TopAgg's direction to the common gradient.
 
     A vote sum f + n with n ~ N(0, s^2) becomes +1 with probability Phi((f - beta N) / s) and -1 with

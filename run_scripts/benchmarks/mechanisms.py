@@ -3,10 +3,10 @@
     python run_scripts/benchmarks/mechanisms.py [--repeats 5] [--sizes mnist celeba_gender] [--teachers_share 0.1]
 
 An aggregation is: compress every teacher's gradients, sum, add the noise, post-process; without training teachers and
-computing gradients, which is the same for all. Teachers come in chunks, so that memory stays below a few GiB; all chunks
-have the same random gradients. Times are seconds of one core, added up over cores, so that other work on the machine
-matters little; and the mechanisms take turns within each repetition. The table has medians. `--teachers_share` measures that share of the teachers, and scales: compressing
-is linear in them, and what is not is a few milliseconds.
+computing gradients, which is the same for all. Teachers come in chunks, so that memory stays below a few GiB; all
+chunks have the same random gradients. Times are seconds of one core, added up over cores, so that other work on the
+machine matters little; and the mechanisms take turns within each repetition. The table has medians. `--teachers_share`
+measures that share of the teachers, and scales: compressing is linear in them, and what is not is a few milliseconds.
 """
 
 import argparse
@@ -53,8 +53,8 @@ def main() -> None:
     parser.add_argument("--teachers_share", type=float, default=1.0)
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")  # It takes six graphs for one that is traced again and again.
-    print("| size | N measured | mechanism | numbers released per image | compress and sum, s | noise and the rest, s | "
-          "at the preset's N, s | beside TopAgg | published, s per epoch |\n" + "|---" * 9 + "|", flush=True)
+    print("| size | N measured | mechanism | numbers released per image | compress and sum, s | noise and the rest, s "
+          "| at the preset's N, s | beside TopAgg | published, s per epoch |\n" + "|---" * 9 + "|", flush=True)
     for name in args.sizes:
         preset = PRESETS[name, 1.0]
         num_teachers = max(1, round(args.teachers_share * preset.num_teachers))

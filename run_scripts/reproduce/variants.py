@@ -1,11 +1,11 @@
 """What the scripts of Tables 4, 5 and 7 share: variants of one method, trained and measured at equal epsilon.
 
-Variants of a table have the same epsilon, number of steps and, unless N is what differs, number of teachers; the noise of
-each is calibrated to its own sensitivity. So a variant whose votes move further has more noise, and fewer teachers have
-as much noise for fewer votes. The epsilon in the table is what each run's own `privacy.json` says.
+Variants of a table have the same epsilon, number of steps and, unless N is what differs, number of teachers; the noise
+of each is calibrated to its own sensitivity. So a variant whose votes move further has more noise, and fewer teachers
+have as much noise for fewer votes. The epsilon in the table is what each run's own `privacy.json` says.
 
-A cell is a run folder RUNS/NAME_DATASET_epsEPSILON_Nn_Tt_seedSEED, with the base's N and T; the table is written after each. The same command continues
-what was interrupted, and skips what is done.
+A cell is a run folder RUNS/NAME_DATASET_epsEPSILON_Nn_Tt_seedSEED, with N and T of the base; the table is written after
+each. The same command continues what was interrupted, and skips what is done.
 """
 
 import argparse
@@ -28,16 +28,15 @@ from datalens_tf.methods import config_class
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.statement import round_up
 
-# Beside the preset. Networks of `small` are narrow, and there are few of them; votes are as clear against the noise at
-# epsilon 10 as those of 4,000 teachers at epsilon 1 or less.
+# Beside the preset. `small` has few and narrow networks, for epsilon 10: at epsilon 1 noise would drown 200 votes.
 SIZES = {
     "small": {"num_teachers": 200, "num_steps": 60, "discriminator_filters": 8, "discriminator_units": 32,
               "generator_filters": 32, "generator_units": 256, "precision": "float32"},
     "full": {"num_steps": 150},
 }
 _OWN_FLAGS = {"method", "image_shape", "num_classes", "insecure_noise_seed", "seed"}
-COLUMNS = ("variant", "N", "steps", "k", "beta", "c", "quantization", "noise stddev", "sensitivity of a step", "epsilon",
-           "delta", "accountant", "accuracy", "std", "runs", "published, MNIST, epsilon 1")
+COLUMNS = ("variant", "N", "steps", "k", "beta", "c", "quantization", "noise stddev", "sensitivity of a step",
+           "epsilon", "delta", "accountant", "accuracy", "std", "runs", "published, MNIST, epsilon 1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,8 @@ def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence
 
 
 def folder_name(base: DataLensConfig, variant: Variant, seed: int | str) -> str:
-    return f"{variant.name}_{base.dataset}_eps{base.epsilon:g}_N{base.num_teachers}_T{base.num_steps}_seed{seed}"
+    equal = f"{base.dataset}_eps{base.epsilon:g}_N{base.num_teachers}_T{base.num_steps}"
+    return f"{variant.name}_{equal}_seed{seed}"
 
 
 def calibrated(config: DataLensConfig, image_shape: tuple[int, int, int]) -> DataLensConfig:

@@ -2,13 +2,14 @@
 
     python run_scripts/studies/convergence.py --output_dir OUT [--preset mnist] [--epsilon 1] [--num_teachers 40]
 
-Trains a small ensemble and looks at its gradients before they are compressed: how much of them the k largest coordinates
-leave out (tau_k), how heavy their tails are, how far teachers agree. All of that says what records said, and no epsilon
-covers it. Run it on public data, or keep its results: nothing of it belongs in a release, and the run folder is deleted.
-`datalens plan` takes the consensus and the tail shape that this prints.
+Trains a small ensemble and looks at its gradients before they are compressed: how much of them the k largest
+coordinates leave out (tau_k), how heavy their tails are, how far teachers agree. All of that says what records said,
+and no epsilon covers it. Run it on public data, or keep its results: nothing of it belongs in a release, and the run
+folder is deleted. `datalens plan` takes the consensus and the tail shape that this prints.
 
-Gradients are in units of the clip, so that a vote is one unit. The bound is drawn at the preset's own noise and number of
-teachers. Two things in it are assumed, not measured: the gap, ln 2 of every image's loss, and the smoothness L.
+Gradients are in units of the clip, so that a vote is one unit. The bound is drawn for the preset's own number of
+teachers, and for its noise at equal epsilon, sigma ~ sqrt(k). Two things in it are assumed, not measured: the gap, ln 2
+of every image's loss, and the smoothness L.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument("--num_teachers", type=int, default=40)
     parser.add_argument("--num_steps", type=int, default=10)
     parser.add_argument("--smoothness", type=float, default=None,
-                        help="L, in clips per pixel unit; by default 2 M: gradients may turn around within one pixel unit")
+                        help="L, in clips per pixel unit; by default 2 M: gradients may turn around within one unit")
     parser.add_argument("--output_dir", type=pathlib.Path, required=True)
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,8 @@ def main() -> None:
         num_steps=args.num_steps, epsilon=1e6, discriminator_filters=8, discriminator_units=32, generator_filters=32,
         generator_units=256, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(small, dataset, folder, mechanism=Watched.from_config(small), callbacks=[Progress(small.epsilon)]).run()
+        Trainer(small, dataset, folder, mechanism=Watched.from_config(small),
+                callbacks=[Progress(small.epsilon)]).run()
     gradients = np.concatenate(SEEN).reshape(args.num_steps, args.num_teachers, *SEEN[0].shape[1:])
     found = measured(gradients / (small.clip or 1.0))
     curves = bounds(found, full, args.smoothness)
@@ -79,7 +81,8 @@ def main() -> None:
         "gradient_norm": found["gradient_norm"], "deviation_l2": found["deviation_l2"],
         "deviation_l1": found["deviation_l1"], "smoothness_assumed": curves["smoothness"],
         "left_factor": progress_factor(gradients.shape[-1]),
-        "k_of_the_smallest_bound": {name: int(curves["k"][np.argmin(curves[name])]) for name in TOTALS}}
+        "k_of_the_smallest_bound": {
+            name: int(curves["k"][np.argmin(curves[f"sum, {name}"])]) for name in TOTALS}}
     descriptor = os.open(args.output_dir / "convergence.PRIVATE.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         json.dump(results, file, indent=2)
@@ -101,33 +104,37 @@ def measured(gradients: np.ndarray) -> dict:
         "tau_mean": np.nanmean(taus, 0), "tau_largest": np.nanmax(taus, 0), "consensus": consensus,
         "agreement": float(np.sqrt(np.mean(signs**2))), "tail_shape": weibull_shape(gradients[::3, ::3]),
         "gradient_norm": float(np.sqrt(np.max(np.mean(np.sum(gradients**2, -1), 1)))),
-        "deviation_l2": float(np.linalg.norm(deviations, axis=-1).max()), "deviation_l1": float(deviations.sum(-1).max()),
+        "deviation_l2": float(np.linalg.norm(deviations, axis=-1).max()),
+        "deviation_l1": float(deviations.sum(-1).max()),
         # Of votes +1 or -1 with mean `scaled`, for every k.
         "quantization_stddev": np.sqrt(np.cumsum(1 - scaled**2, -1).reshape(-1, dimension).max(0))}
 
 
-TOTALS = ("as printed", "with noise in all coordinates")
+TOTALS = ("noise as printed", "noise in all coordinates")
 
 
 def bounds(found: dict, config, smoothness: float | None) -> dict:
-    """Terms of Theorem 6 for many k, at the configuration's noise calibrated to equal epsilon: sigma grows as sqrt(k)."""
+    """Terms of Theorem 6 for many k; with noise at equal epsilon, whose sigma grows as sqrt(k)."""
     dimension, clip = len(found["tau_mean"]), config.clip or 1.0
     smoothness = 2 * found["gradient_norm"] if smoothness is None else smoothness
     counts = np.unique(np.rint(np.geomspace(1, dimension, 100)).astype(int))
-    curves = {"k": counts, "smoothness": smoothness}
-    for name, coordinates in zip(TOTALS, (1, dimension)):
-        terms = [theorem_6(
-            top_k=int(k), dimension=dimension, tau=float(found["tau_largest"][k - 1]),
-            gradient_norm=found["gradient_norm"], deviation_l2=found["deviation_l2"], deviation_l1=found["deviation_l1"],
-            smoothness=smoothness, step_size=config.step_size, num_steps=100, gap=math.log(2) / config.batch_size / clip,
-            noise_constant=noise_constant(config.noise_stddev * math.sqrt(k / config.top_k), config.num_teachers, int(k),
-                                          coordinates),
-            quantization_stddev=float(found["quantization_stddev"][k - 1])) for k in counts]
-        curves |= {name: np.array([term.total for term in terms]), f"noise, {name}": [term.noise for term in terms],
-                   "left out by top-k": [term.top_k for term in terms],
-                   "quantization": [term.quantization for term in terms],
-                   "deviation": [term.deviation for term in terms], "start": [term.start for term in terms]}
-    return curves
+
+    def bound(k, coordinates):
+        stddev = config.noise_stddev * math.sqrt(k / config.top_k)
+        return theorem_6(
+            top_k=k, dimension=dimension, tau=float(found["tau_largest"][k - 1]), smoothness=smoothness,
+            gradient_norm=found["gradient_norm"], deviation_l2=found["deviation_l2"],
+            deviation_l1=found["deviation_l1"], step_size=config.step_size, num_steps=100,
+            gap=math.log(2) / config.batch_size / clip, quantization_stddev=float(found["quantization_stddev"][k - 1]),
+            noise_constant=noise_constant(stddev, config.num_teachers, k, coordinates))
+
+    terms = {name: [bound(int(k), coordinates) for k in counts] for name, coordinates in zip(TOTALS, (1, dimension))}
+    first = terms[TOTALS[0]][0]
+    return {"k": counts, "smoothness": smoothness, "constant": first.start + first.deviation,
+            "left out by top-k": np.array([term.top_k for term in terms[TOTALS[0]]]),
+            "quantization": np.array([term.quantization for term in terms[TOTALS[0]]]),
+            **{name: np.array([term.noise for term in of]) for name, of in terms.items()},
+            **{f"sum, {name}": np.array([term.total for term in of]) for name, of in terms.items()}}
 
 
 def draw(found: dict, curves: dict, config):
@@ -143,15 +150,16 @@ def draw(found: dict, curves: dict, config):
     left.plot(counts, tau(weibull_magnitudes(dimension, found["tail_shape"]))[:-1], ":", color=PALETTE[2],
               label=f"Weibull, shape {found['tail_shape']:.2f}")
     left.axvline(config.top_k, color="0.6", lw=0.8)
-    left.set(xscale="log", xlabel="k", ylabel="|g - top-k(g)| / |g|", ylim=(0, 1.05), title="measured tau_k")
-    for number, (name, style) in enumerate((
-            ("as printed", "-"), ("with noise in all coordinates", "-"), ("left out by top-k", "--"),
-            ("noise, as printed", ":"), ("noise, with noise in all coordinates", ":"), ("quantization", "-."))):
-        right.plot(curves["k"], curves[name], style, color=PALETTE[number], lw=2 if style == "-" else 1.2,
-                   label=f"bound, {name}" if style == "-" else name)
+    left.set(xscale="log", xlabel="k", ylabel="|g - top-k(g)| / |g|", ylim=(0, 1.05),
+             title=f"tau_k, {config.dataset}, measured")
+    for number, name in enumerate(("left out by top-k", "quantization", *TOTALS)):
+        right.plot(curves["k"], curves[name], "--", color=PALETTE[number + 2], lw=1.2, label=name)
+    for number, name in enumerate(TOTALS):
+        right.plot(curves["k"], curves[f"sum, {name}"] - curves["constant"], color=PALETTE[number], lw=2,
+                   label=f"sum, {name}")
     right.axvline(config.top_k, color="0.6", lw=0.8)
-    right.set(xscale="log", yscale="log", xlabel="k", ylabel="squared clips",
-              title=f"Theorem 6, {config.dataset}, epsilon {config.epsilon:g}, L = {curves['smoothness']:.3g} (assumed)")
+    right.set(xscale="log", xlabel="k", ylabel=f"squared clips, above {curves['constant']:.3g}", ylim=(0, None),
+              title=f"Theorem 6's terms that depend on k, L = {curves['smoothness']:.3g} (assumed)")
     for axes in (left, right):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

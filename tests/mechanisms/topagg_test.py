@@ -223,8 +223,8 @@ def test_from_config_takes_every_setting():
 
 
 @pytest.mark.parametrize("changes", [
-    {"num_teachers": 0}, {"quantization": "none"}, {"top_k": 0}, {"top_k": 2.5}, {"clip": 0.0}, {"clip": math.nan}, {"noise_stddev": -1.0},
-    {"noise_stddev": math.nan}, {"noise_stddev": math.inf}, {"vote_threshold": 1.5}])
+    {"num_teachers": 0}, {"quantization": "none"}, {"top_k": 0}, {"top_k": 2.5}, {"clip": 0.0}, {"clip": math.nan},
+    {"noise_stddev": -1.0}, {"noise_stddev": math.nan}, {"noise_stddev": math.inf}, {"vote_threshold": 1.5}])
 def test_settings_outside_their_domain_are_refused_by_name(changes):
     (name,) = changes
     with pytest.raises(InvalidArgumentError, match=f"Expected {name}="):
