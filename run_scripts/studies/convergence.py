@@ -5,7 +5,7 @@
 Trains a small ensemble and looks at its gradients before they are compressed: how much of them the k largest
 coordinates leave out (tau_k), how heavy their tails are, how far teachers agree. All of that says what records said,
 and no epsilon covers it. Run it on public data, or keep its results: nothing of it belongs in a release, and the run
-folder is deleted. `datalens plan` takes the consensus and the tail shape that this prints.
+folder is deleted. `datalens plan` takes the consensus and the tail shape (of the mean gradient) that this prints.
 
 Gradients are in units of the clip, so that a vote is one unit. The bound is drawn for the preset's own number of
 teachers, and for its noise at equal epsilon, sigma ~ sqrt(k). Two things in it are assumed, not measured: the gap, ln 2
@@ -74,8 +74,9 @@ def main() -> None:
     results = {
         "PRIVATE": "computed from gradients on records without noise: not covered by any epsilon",
         "preset": args.preset, "num_teachers": args.num_teachers, "num_steps": args.num_steps,
-        "gradient_unit": small.clip, "consensus": found["consensus"], "tail_shape": found["tail_shape"],
-        "vote_agreement": found["agreement"], "tau": {str(k): {
+        "gradient_unit": small.clip,
+        **{name: found[name] for name in ("consensus", "tail_shape", "tail_shape_of_single_teachers", "agreement")},
+        "tau": {str(k): {
             "mean": float(found["tau_mean"][k - 1]), "largest": float(found["tau_largest"][k - 1])}
             for k in sorted({full.top_k, *(2**i for i in range(int(math.log2(gradients.shape[-1])) + 1))})},
         "gradient_norm": found["gradient_norm"], "deviation_l2": found["deviation_l2"],
@@ -102,7 +103,8 @@ def measured(gradients: np.ndarray) -> dict:
     scaled = magnitudes / np.maximum(magnitudes[..., :1], 1e-30)
     return {
         "tau_mean": np.nanmean(taus, 0), "tau_largest": np.nanmax(taus, 0), "consensus": consensus,
-        "agreement": float(np.sqrt(np.mean(signs**2))), "tail_shape": weibull_shape(gradients[::3, ::3]),
+        "agreement": float(np.sqrt(np.mean(signs**2))), "tail_shape": weibull_shape(gradients.mean(1)),
+        "tail_shape_of_single_teachers": weibull_shape(gradients[::3, ::3]),
         "gradient_norm": float(np.sqrt(np.max(np.mean(np.sum(gradients**2, -1), 1)))),
         "deviation_l2": float(np.linalg.norm(deviations, axis=-1).max()),
         "deviation_l1": float(deviations.sum(-1).max()),
@@ -147,8 +149,9 @@ def draw(found: dict, curves: dict, config):
     counts = np.arange(1, dimension)
     left.plot(counts, found["tau_largest"][:-1], color=PALETTE[0], label="largest")
     left.plot(counts, found["tau_mean"][:-1], color=PALETTE[1], label="mean")
-    left.plot(counts, tau(weibull_magnitudes(dimension, found["tail_shape"]))[:-1], ":", color=PALETTE[2],
-              label=f"Weibull, shape {found['tail_shape']:.2f}")
+    shape = found["tail_shape_of_single_teachers"]
+    left.plot(counts, tau(weibull_magnitudes(dimension, shape))[:-1], ":", color=PALETTE[2],
+              label=f"Weibull, shape {shape:.2f}")
     left.axvline(config.top_k, color="0.6", lw=0.8)
     left.set(xscale="log", xlabel="k", ylabel="|g - top-k(g)| / |g|", ylim=(0, 1.05),
              title=f"tau_k, {config.dataset}, measured")

@@ -77,11 +77,14 @@ MUTATIONS = [Mutation(*fields) for fields in (
     ("a sensitivity that is too small", "mechanisms/topagg.py",
      "return 2.0 * math.sqrt(self.top_k * num_images)", "return math.sqrt(self.top_k * num_images)",
      "mechanisms/topagg_test.py -k swapping_one_teacher"),
+    ("the sensitivity of k coordinates where all of them vote", "mechanisms/topagg.py",
+     "settings[\"top_k\"] = math.prod(config.image_shape)", "settings[\"top_k\"] = 200",
+     "mechanisms/topagg_test.py -k each_image_costs_its_dimension"),
     ("top-k after the sum: votes of a teacher are not bounded", "mechanisms/topagg.py",
-     "    indices = tf.math.top_k(tf.abs(rows), top_k, sorted=False).indices\n",
-     "    top_k = min(2 * top_k, shape[-1] if isinstance(shape[-1], int) else rows.shape[-1] or 2 * top_k)\n"
-     "    uniforms = tf.tile(uniforms, [1, 2])[:, :top_k]\n"
-     "    indices = tf.math.top_k(tf.abs(rows), top_k, sorted=False).indices\n",
+     "    values, indices = _largest(gradients, top_k)\n    uniforms = tf.reshape(uniforms, [-1, top_k])\n",
+     "    uniforms = tf.tile(tf.reshape(uniforms, [-1, top_k]), [1, 2])\n"
+     "    top_k = min(2 * top_k, gradients.shape[-1])\n"
+     "    values, indices = _largest(gradients, top_k)\n    uniforms = uniforms[:, :top_k]\n",
      "mechanisms/topagg_test.py -k swapping_one_teacher"),
     ("raw votes beside the outputs", "training/trainer.py",
      "            charge = self.ledger.spend(self.event, step=step)\n",
@@ -96,8 +99,8 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "            _validate.positive(name, value)\n", "            pass\n",
      "privacy/ledger_test.py -k without_a_price_is_refused"),
     ("images of one step priced as if released apart", "mechanisms/topagg.py",
-     "        sensitivity = self.l2_sensitivity(num_images)\n", "        sensitivity = self.l2_sensitivity(1)\n",
-     "mechanisms/topagg_test.py"),
+     "self.noise_stddev, self.l2_sensitivity(num_images))", "self.noise_stddev, self.l2_sensitivity(1))",
+     "mechanisms/topagg_test.py -k preset_reproduces"),
     ("floating-point noise by default", "mechanisms/noise.py",
      "    return RoundedGaussianNoise() if config.noise == \"rounded_gaussian\" else SecureGaussianNoise()",
      "    return SecureGaussianNoise()",
