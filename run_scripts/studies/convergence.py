@@ -162,7 +162,7 @@ def draw(found: dict, curves: dict, config):
                    label=f"sum, {name}")
     right.axvline(config.top_k, color="0.6", lw=0.8)
     right.set(xscale="log", xlabel="k", ylabel=f"squared clips, above {curves['constant']:.3g}", ylim=(0, None),
-              title=f"Theorem 6's terms that depend on k, L = {curves['smoothness']:.3g} (assumed)")
+              title=f"Theorem 6, terms that depend on k; L = {curves['smoothness']:.3g}")
     for axes in (left, right):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
