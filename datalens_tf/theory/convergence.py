@@ -141,7 +141,7 @@ def weibull_shape(values: np.ndarray) -> float:
         powers = scaled**shape
         return powers @ logs / powers.sum() - 1 / shape - logs.mean()
 
-    return float(optimize.brentq(score, 1e-3, 1e3))
+    return float(optimize.brentq(score, 1e-6, 1e18))
 
 
 def weibull_magnitudes(dimension: int, shape: float) -> np.ndarray:
