@@ -48,7 +48,7 @@ class TestTopAggWithoutAnyConforms(MechanismConformance):
 @pytest.mark.parametrize("suite", [
     TestTopAggConforms, TestTopAggOfAllCoordinatesConforms, TestTopAggOfPlainSignsConforms,
     TestTopAggWithoutThresholdConforms, TestTopAggWithoutAnyConforms])
-def test_the_sensitivity_holds_and_a_smaller_one_would_be_caught(suite):
+def test_a_smaller_sensitivity_would_be_caught(suite):
     class Wrong(TopAgg):
         def l2_sensitivity(self, num_images):
             return 0.99 * super().l2_sensitivity(num_images)
@@ -57,7 +57,6 @@ def test_the_sensitivity_holds_and_a_smaller_one_would_be_caught(suite):
         def make(self, *, noise_stddev):
             return Wrong(**dataclasses.asdict(super().make(noise_stddev=noise_stddev)))
 
-    suite().test_swapping_one_teacher_moves_the_sum_by_at_most_the_sensitivity()
     with pytest.raises(AssertionError):
         Caught().test_swapping_one_teacher_moves_the_sum_by_at_most_the_sensitivity()
 
