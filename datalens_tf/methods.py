@@ -65,6 +65,66 @@ class DpMerfConfig(MethodConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DataLensPlusConfig(MethodConfig):
+    """Settings of DataLens+: class moments, a classifier of fixed features, and images on which both agree.
+
+    Every charge costs the same. A release that so many charges pay for has as much less noise: n charges of noise
+    multiplier z are one of z / sqrt(n). So the numbers of charges are shares of mu^2, and public constants.
+
+    Attributes:
+      mean_charges: charges for the classes' mean images and sizes.
+      covariance_charges: charges for the classes' covariances, of images at half the resolution.
+      classifier_steps: gradient steps of the classifier, a charge each; 0 does without the classifier.
+      mean_clip, covariance_clip: l2 norms that images, and their differences from the mean, are shortened to, for
+        28x28 grey images in pixel units; other sizes scale them by the square root of the numbers in an image.
+      num_factors: directions, at most, in which images of a class vary.
+      warp: how far synthetic images are moved, in units of a handwritten digit's usual variation: a public prior.
+      num_candidates: synthetic images among which the classifier chooses one; 1 does not choose.
+      classifier_learning_rate, classifier_momentum: of the classifier's gradient steps.
+      classifier_clip: l2 norm that a record's gradient is shortened to.
+      noise_multiplier: standard deviation of the noise of one charge divided by the sensitivity; None calibrates it to
+        the budget.
+    """
+
+    method: str = "datalens_plus"
+    mean_charges: int = 5
+    covariance_charges: int = 45
+    classifier_steps: int = 50
+    mean_clip: float = 12.0
+    covariance_clip: float = 6.5
+    num_factors: int = 64
+    warp: float = 1.0
+    num_candidates: int = 4
+    classifier_learning_rate: float = 150.0
+    classifier_momentum: float = 0.9
+    classifier_clip: float = 0.2
+    noise_multiplier: float | None = None
+    latent_distribution: str = "normal"
+
+    METHODS: typing.ClassVar[tuple[str, ...]] = ("datalens_plus",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, least in (("mean_charges", 1), ("covariance_charges", 1), ("classifier_steps", 0),
+                            ("num_factors", 1), ("num_candidates", 1)):
+            _validate.integer(name, getattr(self, name), at_least=least)
+        for name in ("mean_clip", "covariance_clip", "classifier_learning_rate", "classifier_clip"):
+            _validate.positive(name, getattr(self, name))
+        _validate.between("classifier_momentum", self.classifier_momentum, 0, 1, open_high=True)
+        _validate.real("warp", self.warp)
+        _validate.require(self.warp >= 0, "warp", self.warp, ">= 0")
+        _validate.require(self.classifier_steps > 0 or self.num_candidates == 1, "num_candidates", self.num_candidates,
+                          "to be 1 where classifier_steps is 0: nothing can choose")
+        if self.noise_multiplier is not None:
+            _validate.positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def num_charges(self) -> int:
+        """Of the whole run."""
+        return self.mean_charges + self.covariance_charges + self.classifier_steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DcganConfig(MethodConfig):
     """Settings of the conditional DC-GAN, which is not private: what all others would be without a guarantee.
 
@@ -583,8 +643,8 @@ class FedAvgGanConfig(CriticConfig):
 
 CONFIGS: dict[str, type[MethodConfig]] = {
     name: kind for kind in (
-        D2PFedConfig, DataLensConfig, DcganConfig, DpCganConfig, DpGanConfig, DpMerfConfig, FedAvgGanConfig,
-        FedGsWganConfig, FetchSgdConfig, GPateConfig, GsWganConfig, PateCganConfig, PateGanConfig)
+        D2PFedConfig, DataLensConfig, DataLensPlusConfig, DcganConfig, DpCganConfig, DpGanConfig, DpMerfConfig,
+        FedAvgGanConfig, FedGsWganConfig, FetchSgdConfig, GPateConfig, GsWganConfig, PateCganConfig, PateGanConfig)
     for name in kind.METHODS}
 
 

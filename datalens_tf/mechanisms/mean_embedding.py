@@ -126,6 +126,11 @@ class MeanEmbedding:
         """Mean features per class, float32 [Y, D]: post-processing. A class whose noisy number is below 1 counts 1."""
         return (noisy[:, :-1] / np.maximum(noisy[:, -1:], 1 / _GRID)).astype(np.float32)
 
+    @staticmethod
+    def counts(noisy: np.ndarray) -> np.ndarray:
+        """Released numbers of records per class, float64 [Y], 1 at least: post-processing."""
+        return np.maximum(noisy[:, -1] * _GRID, 1.0)
+
     def dp_event(self) -> dp_accounting.DpEvent:
         """One Gaussian mechanism; the sensitivity to replacing one record is inside the noise multiplier."""
         return dp_accounting.GaussianDpEvent(self.noise_multiplier)

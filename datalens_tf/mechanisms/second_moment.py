@@ -69,6 +69,16 @@ class SecondMoment:
         _validate.require(drawn.shape == sums.shape, "noise.shape", drawn.shape, f"to be {sums.shape}")
         return sums + drawn
 
+    def mean(self, noisy: np.ndarray, count: float) -> tuple[np.ndarray, float]:
+        """The mean of x x^T over so many records, float64 [d, d], symmetric; and the largest eigenvalue of its noise.
+
+        The latter is the edge of the semicircle: pairs of equal entries are averaged, which leaves noise of standard
+        deviation s on them, and eigenvalues of s times at most 2 sqrt(d). Post-processing.
+        """
+        unit = self.clip_norm**2 / _STEPS**2 / count
+        stddev = self.noise_multiplier * self.L2_SENSITIVITY * unit
+        return (noisy + noisy.T) / 2 * unit, math.sqrt(2.0 * len(noisy)) * stddev
+
     @staticmethod
     def encoder(noisy: np.ndarray, code_dim: int) -> np.ndarray:
         """Orthonormal columns that images are multiplied with, float32 [d, k]: post-processing."""

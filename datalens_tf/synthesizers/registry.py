@@ -9,6 +9,7 @@ from datalens_tf.synthesizers.base import RunSynthesizer
 _CLASSES = {
     "d2pfed": "datalens_tf.synthesizers.d2pfed.D2PFedTeachers",
     "datalens": "datalens_tf.synthesizers.datalens.DataLens",
+    "datalens_plus": "datalens_tf.synthesizers.datalens_plus.DataLensPlus",
     "dcgan": "datalens_tf.synthesizers.dcgan.Dcgan",
     "dp_cgan": "datalens_tf.synthesizers.dp_gan.DpCgan",
     "dp_gan": "datalens_tf.synthesizers.dp_gan.DpGan",
