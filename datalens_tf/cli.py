@@ -27,7 +27,7 @@ from absl import flags
 from absl import logging as absl_logging
 from absl.flags import argparse_flags
 
-from datalens_tf import __version__, _files, _validate, plan_command
+from datalens_tf import __version__, _files, _validate, cli_pate, plan_command
 from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, MethodConfig, PerformanceOptions, preset
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 from datalens_tf.methods import CONFIGS, PateConfig, config_class, config_from_json
@@ -625,6 +625,7 @@ def _parser() -> argparse.ArgumentParser:
                               "network access")
     convert.add_argument("--runtime_dir", default=None, metavar="FOLDER",
                          help="of a page: the folder `dist` of the npm package onnxruntime-web; by default npm gets it")
+    cli_pate.add_command(command, _add_fields)
     return parser
 
 

@@ -267,7 +267,7 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
         "follows_protocol": first.epochs == protocol.epochs and first.num_synthetic == protocol.num_synthetic,
         "class_names": list(test.class_names),
         "confusion_matrix": sum(confusion_matrix(test.labels, result.probabilities) for result in results).tolist(),
-        **_roc(test, [result.probabilities for result in results]),
+        **roc_curves(test, [result.probabilities for result in results]),
         "privacy_note": PRIVACY_NOTE,
     }
 
@@ -283,7 +283,7 @@ def confusion_matrix(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarra
 ROC_POINTS = 41  # of each curve in metrics.json
 
 
-def _roc(test: Dataset, probabilities: Sequence[np.ndarray]) -> dict[str, Any]:
+def roc_curves(test: Dataset, probabilities: Sequence[np.ndarray]) -> dict[str, Any]:
     """Areas under the one-vs-rest ROC curves, averaged over the classifiers, and the curves of the first."""
     from sklearn import metrics
 

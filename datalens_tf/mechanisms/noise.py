@@ -87,19 +87,32 @@ def _sign_and_tail_bits(count: int) -> tuple[np.ndarray, np.ndarray]:
     return 1.0 - 2.0 * (words & np.uint64(1)), words >> np.uint64(1)
 
 
-def _rounded_quantiles(bits: np.ndarray, stddev: float) -> tuple[np.ndarray, np.ndarray]:
+def _gaussian_quantile(tail: np.ndarray) -> np.ndarray:
+    """x with P[X > x] = tail, of a standard normal number."""
+    return -special.ndtri(tail)
+
+
+def _gaussian_tail(x):
+    """P[X > x] of a standard normal number, in mpmath."""
+    import mpmath
+
+    return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+def _rounded_quantiles(bits: np.ndarray, scale: float, quantile: Callable = _gaussian_quantile, largest_sure: float = 9
+                       ) -> tuple[np.ndarray, np.ndarray]:
     """round(x) for P[X > x] in [bits, bits + 1) * 2^-64, and whether float64 could be sure of it."""
     tail = bits.astype(np.float64)
     # Decreasing in the tail probability: the ends of the interval of what further bits may make of it. float64 has
-    # them and their quantile within 1e-14 of stddev; a thousand times that is left.
+    # them and their quantile within 1e-14 of the scale; a thousand times that is left.
     with np.errstate(divide="ignore"):
-        high, low = (-stddev * special.ndtri(np.minimum(end * 2.0**-64, 0.5)) for end in (tail, tail + 1))
-    margin = 1e-11 * stddev
+        high, low = (scale * quantile(np.minimum(end * 2.0**-64, 0.5)) for end in (tail, tail + 1))
+    margin = 1e-11 * scale
     largest, smallest = np.floor(high + margin + 0.5), np.floor(np.maximum(low - margin, 0.0) + 0.5)
-    return smallest, (largest == smallest) & (high < 9 * stddev)
+    return smallest, (largest == smallest) & (high < largest_sure * scale)
 
 
-def _exact_quantile(bits: int, stddev: float, entropy: Callable[[int], bytes]) -> int:
+def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes], tail: Callable = _gaussian_tail) -> int:
     """round(x) for P[X > x] = 0.0bits..., whose further bits are drawn until they decide it."""
     import mpmath
 
@@ -107,14 +120,13 @@ def _exact_quantile(bits: int, stddev: float, entropy: Callable[[int], bytes]) -
     while True:
         with mpmath.workprec(2 * length + 128):
             low, high = (mpmath.ldexp(end, -length) for end in (bits, bits + 1))
-            scale = mpmath.mpf(stddev) * mpmath.sqrt(2)
 
             def beyond(integer):
                 """P[X > integer + 1/2]."""
-                return mpmath.erfc((integer + mpmath.mpf(1) / 2) / scale) / 2
+                return tail((integer + mpmath.mpf(1) / 2) / mpmath.mpf(scale))
 
             # x is rounded to k where beyond(k) < tail probability < beyond(k - 1), which decreases in k.
-            first, last = 0, max(2, math.ceil(stddev * math.sqrt(4 * length)))
+            first, last = 0, max(2, math.ceil(scale * length))
             while first < last:  # the smallest k with beyond(k) <= low
                 middle = (first + last) // 2
                 first, last = (first, middle) if beyond(middle) <= low else (middle + 1, last)

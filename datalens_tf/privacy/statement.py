@@ -240,10 +240,10 @@ def render_text(statement: dict[str, Any]) -> str:
 def meaning(s: dict[str, Any]) -> str:
     """What the epsilon of a statement means, in a paragraph."""
     return (
-        "The released generator, and all data drawn from it, is (epsilon, delta)-differentially private with epsilon = "
-        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {_UNITS[s['adjacency']][1]}, every "
-        "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
-        f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
+        f"{s.get('subject', 'The released generator, and all data drawn from it,')} is (epsilon, delta)-differentially "
+        f"private with epsilon = {round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} "
+        f"{_UNITS[s['adjacency']][1]}, every outcome would have been at most e^epsilon times as likely, up to an "
+        f"additive delta. Adjacency: {s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
 
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

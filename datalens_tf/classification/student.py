@@ -1,0 +1,68 @@
+"""The student of a PATE classifier: a network that learns from released labels of public images alone."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _files
+from datalens_tf.classification.pate_config import PateClassifierConfig
+from datalens_tf.data.datasets import Dataset, as_dataset
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.evaluation import utility
+
+
+def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifierConfig) -> tf.keras.Model:
+    """The network of the evaluations (`evaluation.utility`), trained on those queries that have a label.
+
+    Args:
+      images: public, [Q, H, W, C].
+      labels: [Q], -1 for none.
+      config: num_classes and the student's settings.
+
+    Returns:
+      A model from images [B, H, W, C] in [0, 1] to logits [B, Y].
+
+    Raises:
+      InvalidArgumentError: no query has a label.
+    """
+    labelled = labels >= 0
+    if not np.any(labelled):
+        raise InvalidArgumentError(f"Expected vote_threshold={config.vote_threshold} to let some answers pass: no query "
+                                   "has a label.")
+    data = as_dataset(images[labelled], labels[labelled], config.num_classes, name="labelled queries")
+    model = utility.paper_classifier(data.image_shape, config.num_classes, config.seed)
+    model.compile(tf.keras.optimizers.Adam(config.student_learning_rate),
+                  tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batches = utility.ShuffledBatches(data, min(config.student_batch_size, len(data)), config.seed)
+    model.fit(batches, shuffle=False, epochs=-(-config.student_steps // len(batches)), verbose=0)
+    return model
+
+
+def save_student(model: tf.keras.Model, path: pathlib.Path) -> None:
+    """Writes the weights, as float32 arrays in the order of `model.get_weights()`."""
+    _files.atomic_write(path, _files.npz_bytes({f"{n:03d}": w for n, w in enumerate(model.get_weights())}))
+
+
+def load_student(path: pathlib.Path, config: PateClassifierConfig) -> tf.keras.Model:
+    """Inverse of `save_student`, for the settings in the run folder."""
+    arrays = _files.read_npz(path)
+    model = utility.paper_classifier(config.image_shape, config.num_classes, config.seed)
+    model.set_weights([arrays[name] for name in sorted(arrays)])
+    return model
+
+
+def evaluate_student(model: tf.keras.Model, test: Dataset) -> dict[str, Any]:
+    """Accuracy, areas under the one-vs-rest ROC curves, and the curves, on labelled records; a JSON-able dictionary."""
+    probabilities = utility.predict_probabilities(model, test.images)
+    return {"dataset": test.name, "num_test": len(test), "class_names": list(test.class_names),
+            "accuracy": float(np.mean(np.argmax(probabilities, 1) == test.labels)),
+            **utility.roc_curves(test, [probabilities]), "privacy_note": utility.PRIVACY_NOTE}
+
+
+def roc_picture(result: dict[str, Any]) -> bytes:
+    """The curves of `evaluate_student` as PNG; needs the extra `eval`."""
+    from datalens_tf.evaluation import charts
+
+    return charts.png_bytes(charts.roc_chart(result["roc_curves"], result["auroc_per_class"], result["class_names"]))

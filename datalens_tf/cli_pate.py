@@ -1,0 +1,106 @@
+"""The command `datalens pate-classify`."""
+
+import argparse
+import dataclasses
+import functools
+import json
+import pathlib
+import sys
+from typing import Callable
+
+import numpy as np
+
+from datalens_tf import _files
+from datalens_tf.classification.pate_config import PateClassifierConfig
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.privacy.statement import round_up
+
+_DERIVED = ("method", "image_shape", "num_classes", "insecure_noise_seed")  # No flags.
+
+
+def add_command(command: Callable, add_fields: Callable) -> None:
+    """Adds the command's parser.
+
+    Args:
+      command: makes a parser from a name, a function and a text.
+      add_fields: adds a flag for each named field of a dataclass to a parser.
+    """
+    parser = command("pate-classify", _pate_classify,
+                     "train a classifier by PATE: teachers on sensitive records label public images")
+    parser.add_argument("--output_dir", required=True, help="the run folder")
+    parser.add_argument("--resume", action="store_true", default=False,
+                        help="continue the run in --output_dir, with its own settings")
+    parser.add_argument("--data_dir", default=None, help="folder of TensorFlow Datasets; by default TFDS_DATA_DIR")
+    parser.add_argument("--budgets", default=None, metavar="EPSILON:SHARE,...|FILE.npy",
+                        help="of the records, for --individualization: 1:0.5,3:0.5 gives half of them, dealt by a public "
+                             "seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. Public")
+    fields = [field.name for field in dataclasses.fields(PateClassifierConfig)]
+    add_fields(parser.add_argument_group("settings"), PateClassifierConfig,
+               [name for name in fields if name not in _DERIVED])
+
+
+def _pate_classify(args: argparse.Namespace) -> None:
+    """Teachers on the train split, queries from the test split, whose other records are tested on."""
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(PateClassifierConfig)
+             if hasattr(args, field.name)}
+    folder = pathlib.Path(args.output_dir)
+    config = _config(folder, given, args.resume)
+    if config.dataset == "arrays":
+        raise InvalidArgumentError("Expected --dataset: what to learn from.")
+
+    import tqdm
+
+    from datalens_tf.classification import student
+    from datalens_tf.classification.budgets import deal_budgets, read_shares
+    from datalens_tf.classification.pate import split_queries, train_pate
+    from datalens_tf.data.datasets import load_dataset
+
+    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+    queries, test = split_queries(load_dataset(config.dataset, data_dir=args.data_dir, split="test"), config)
+    if args.budgets is None:
+        budgets = None
+    elif args.budgets.endswith(".npy"):
+        budgets = _read_budgets(args.budgets)
+    else:
+        budgets = deal_budgets(read_shares(args.budgets), len(dataset), config.partition_seed)
+    shown = functools.partial(tqdm.tqdm, unit="teacher", leave=False, disable=not sys.stderr.isatty())
+    result = train_pate(config, dataset, queries, folder, budgets=budgets, progress=shown)
+    found = student.evaluate_student(result.student, test)
+    found["labelled_queries"] = int(np.sum(result.labels >= 0))
+    _files.atomic_write(folder / "student.json", json.dumps(found, indent=2) + "\n")
+    try:
+        _files.atomic_write(folder / "roc.png", student.roc_picture(found))
+    except ImportError:
+        print("roc.png needs matplotlib: pip install 'datalens_tf[eval]'", file=sys.stderr)
+    statement = result.statement
+    for row in statement["epsilon_by_budget"] if statement["private"] else ():
+        print(f"epsilon {round_up(row['epsilon'])} ({statement['accountant']}), delta {statement['delta']:g}: "
+              f"{row['num_records']} records with {row['record_votes']} of {statement['num_votes']} votes")
+    if not statement["private"]:
+        print(statement["title"])
+    print(f"{found['labelled_queries']} of {config.num_queries} public queries labelled\n"
+          f"accuracy {found['accuracy']:.4f}, AUROC {found['auroc_macro']:.4f} on {found['num_test']} other test records "
+          f"of {config.dataset}\nstatement {folder / 'privacy.txt'}")
+
+
+def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierConfig:
+    """The settings of the flags, or those of the run to be continued."""
+    stored = folder / "config.json"
+    if not resume:
+        if stored.exists():
+            raise CheckpointError(f"{folder} holds a run already: continue it with --resume, or choose another folder.")
+        return PateClassifierConfig(**given)
+    if given:
+        raise InvalidArgumentError(f"Expected --resume without --{min(given)}: the run continues with its own settings.")
+    try:
+        return PateClassifierConfig.from_json(stored.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{folder} holds no run of pate-classify to continue.") from error
+
+
+def _read_budgets(path: str) -> np.ndarray:
+    """One number per record."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"Expected budgets={path!r} to be a NumPy file of numbers: {error}.") from error

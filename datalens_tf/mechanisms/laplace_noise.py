@@ -1,0 +1,51 @@
+"""Laplace noise for LNMax, exact and integer as `noise.RoundedGaussianNoise` is."""
+
+import math
+import os
+from typing import Sequence
+
+import numpy as np
+
+from datalens_tf import _validate
+from datalens_tf.mechanisms import noise
+
+
+def laplace_scale(stddev: float) -> float:
+    """The scale b of Laplace noise (density exp(-|x| / b) / 2b) with this standard deviation, sqrt(2) b."""
+    return stddev / math.sqrt(2)
+
+
+class RoundedLaplaceNoise(noise.NoiseSource):
+    """Laplace noise of infinite precision, rounded to integers, from the operating system's cryptographic generator.
+
+    Formal guarantee: votes are integers f, so f + round(X) = round(f + X): the release is the Laplace mechanism's,
+    rounded, which is post-processing of it. That holds for every accountant, with no floating-point number in the
+    result. How X is decided is described at `RoundedGaussianNoise`.
+    """
+
+    is_secure = True
+    description = ("Laplace noise of infinite precision, rounded to integers, from the operating system's entropy "
+                   "(os.urandom), without a seed")
+    caveat = ("What is summed are integers, so the release is the Laplace mechanism's result, rounded: the analysis "
+              "of the Laplace mechanism holds for it as it is, and no floating-point number shows in it.")
+
+    def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
+        """Integers as float64: round(X) for X of the Laplace distribution with this standard deviation."""
+        _validate.real("stddev", stddev)
+        _validate.between("stddev", stddev, 0, noise._LARGEST_EXACT)
+        if stddev == 0:
+            return np.zeros(shape)
+        scale = laplace_scale(stddev)
+        sign, bits = noise._sign_and_tail_bits(math.prod(shape))
+        # A tail probability of 2^-64 is at 43.7 scales.
+        magnitude, certain = noise._rounded_quantiles(bits, scale, lambda tail: -np.log(2 * tail), 40)
+        for position in np.flatnonzero(~certain):
+            magnitude[position] = noise._exact_quantile(int(bits[position]), scale, os.urandom, _laplace_tail)
+        return (sign * magnitude).reshape(shape)
+
+
+def _laplace_tail(x):
+    """P[X > x] for x >= 0 and scale 1, in mpmath."""
+    import mpmath
+
+    return mpmath.exp(-x) / 2
