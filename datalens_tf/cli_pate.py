@@ -32,8 +32,8 @@ def add_command(command: Callable, add_fields: Callable) -> None:
                         help="continue the run in --output_dir, with its own settings")
     parser.add_argument("--data_dir", default=None, help="folder of TensorFlow Datasets; by default TFDS_DATA_DIR")
     parser.add_argument("--budgets", default=None, metavar="EPSILON:SHARE,...|FILE.npy",
-                        help="of the records, for --individualization: 1:0.5,3:0.5 gives half of them, dealt by a public "
-                             "seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. Public")
+                        help="of the records, for --individualization: 1:0.5,3:0.5 gives half of them, dealt by a "
+                             "public seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. Public")
     fields = [field.name for field in dataclasses.fields(PateClassifierConfig)]
     add_fields(parser.add_argument_group("settings"), PateClassifierConfig,
                [name for name in fields if name not in _DERIVED])
@@ -79,8 +79,8 @@ def _pate_classify(args: argparse.Namespace) -> None:
     if not statement["private"]:
         print(statement["title"])
     print(f"{found['labelled_queries']} of {config.num_queries} public queries labelled\n"
-          f"accuracy {found['accuracy']:.4f}, AUROC {found['auroc_macro']:.4f} on {found['num_test']} other test records "
-          f"of {config.dataset}\nstatement {folder / 'privacy.txt'}")
+          f"accuracy {found['accuracy']:.4f}, AUROC {found['auroc_macro']:.4f} on {found['num_test']} other test "
+          f"records of {config.dataset}\nstatement {folder / 'privacy.txt'}")
 
 
 def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierConfig:
@@ -91,7 +91,7 @@ def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierCo
             raise CheckpointError(f"{folder} holds a run already: continue it with --resume, or choose another folder.")
         return PateClassifierConfig(**given)
     if given:
-        raise InvalidArgumentError(f"Expected --resume without --{min(given)}: the run continues with its own settings.")
+        raise InvalidArgumentError(f"Expected --resume without --{min(given)}: the run has its own settings.")
     try:
         return PateClassifierConfig.from_json(stored.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

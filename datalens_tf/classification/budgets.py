@@ -1,4 +1,4 @@
-"""Per-record privacy budgets for PATE, by upsampling records or by weighting teachers (PrivacyVerse, Algorithms 1 and 2).
+"""Per-record privacy budgets for PATE, by upsampling records or weighting teachers (PrivacyVerse, Algorithms 1 and 2).
 
 A record with a larger budget has more votes: it is given to several teachers (upsampling), or to a teacher whose vote
 counts more (weighting). Its epsilon follows from its number of votes r, by which every sensitivity in
@@ -9,9 +9,10 @@ the record, they would tell of it. What deviates from the report's pseudo-code:
 
 - Algorithm 1 divides the scaled budgets by G. The number of groups, which G stands for elsewhere in it, would leave
   fractions of copies; the greatest common divisor gives the fewest whole copies in the right proportion.
-- Algorithm 2 makes a group's weight proportional to its budget and to its size, so that the weights do not add up to the
-  number of teachers, as its comment says, and a record's votes depend on how many others share its budget. Here they are
-  proportional to the budget. They are integers, since exact noise is; only their proportion to the noise matters.
+- Algorithm 2 makes a group's weight proportional to its budget and to its size, so that the weights do not add up to
+  the number of teachers, as its comment says, and a record's votes depend on how many others share its budget. Here
+  they are proportional to the budget. They are integers, since exact noise is; only their proportion to the noise
+  matters.
 - Copies are dealt to different teachers; the report does not say how. Two in one teacher would be one vote.
 """
 
@@ -110,7 +111,7 @@ def upsampled_partitions(votes: np.ndarray, num_teachers: int, seed: int) -> lis
 
 
 def weighted_partitions(votes: np.ndarray, num_teachers: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Disjoint partitions of records with the same budget each, and the votes of their teachers (Algorithm 2, corrected).
+    """Disjoint partitions of records with equal budgets, and the votes of their teachers (Algorithm 2, corrected).
 
     Every group of records has teachers in proportion to its size, at least one.
 

@@ -7,7 +7,7 @@ What deviates from the papers:
 
 - The guarantee does not depend on the votes. The papers' epsilons do, and are themselves private (`privacy.pate_rdp`).
 - Confident- and Interactive-GNMax have a fixed number of answers, all charged; the papers charge those that were given.
-- Students learn from labelled queries only, by supervision; the papers' use all queries, by virtual adversarial training.
+- Students learn from labelled queries only, by supervision; the papers' from all, by virtual adversarial training.
 
 Records may have budgets of their own: see `classification.budgets`. Then every budget has its own epsilon; the ledger
 holds what the records with the largest one pay.
@@ -42,19 +42,19 @@ if typing.TYPE_CHECKING:
 _MECHANISMS = {"gnmax": GNMax, "lnmax": LNMax, "confident_gnmax": ConfidentGNMax, "interactive_gnmax": InteractiveGNMax}
 
 _ASSUMPTIONS = {
-    "none": "Every record is in at most one partition, which depends only on the record's index and a public seed, never "
-            "on labels, pixels or other records. Each teacher sees one partition and shares no state with another.",
+    "none": "Every record is in at most one partition, which depends only on the record's index and a public seed, "
+            "never on labels, pixels or other records. Each teacher sees one partition and shares no state with another.",
     "upsampling": "A record is in as many partitions as it has votes, which depends on its public budget alone; which "
                   "partitions depends only on indices, public budgets and a public seed, never on labels, pixels or "
                   "other records. Each teacher sees one partition and shares no state with another.",
-    "weighting": "Every record is in at most one partition, with records of the same public budget, and its teacher has "
-                 "as many votes as that budget gives. The partition depends only on indices, public budgets and a public "
-                 "seed, never on labels, pixels or other records. Each teacher shares no state with another.",
+    "weighting": "Every record is in at most one partition, with records of the same public budget, and its teacher "
+                 "has as many votes as that budget gives. The partition depends only on indices, public budgets and a "
+                 "public seed, never on labels, pixels or other records. Each teacher shares no state with another.",
 }
 _SENSITIVITY = (
     "Sensitivity: replacing one record changes the answers of the teachers that it trained, which have at most "
-    "{record_votes} of {num_votes} votes. Per query they leave one class and go to another at most, whatever the record is. "
-    "The {num_queries_per_step} queries of a step, and the tests before the answers if there are any, are accounted as "
+    "{record_votes} of {num_votes} votes. Per query they leave one class and go to another at most, whatever the record "
+    "is. The {num_queries_per_step} queries of a step, and the tests before the answers if there are any, are accounted as "
     "one joint release.",
     "Steps are composed adaptively: later steps may depend on everything released before.",
     "Public: the settings, the number of records, the list of classes, the image shape, the order of the records, that "
@@ -185,8 +185,8 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
       config: settings; data-dependent ones are filled in.
       dataset: the sensitive records, in an order that does not depend on their content.
       queries: public images like those of the data set, [num_queries, H, W, C], in a public order.
-      run_dir: gets config.json, ledger.jsonl, labels.npz (what was released), student.npz, privacy.json, privacy.txt and
-        private/.
+      run_dir: gets config.json, ledger.jsonl, labels.npz (what was released), student.npz, privacy.json, privacy.txt
+        and private/.
       budgets: as for `make_plan`.
       counts: `teacher_votes` on these queries of teachers that were trained before by the same plan; None trains them.
       progress: wraps the teachers' partitions, to show how far it is.
@@ -209,7 +209,8 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
     files = RunFolder(run_dir)
     files.create()
     with exclusive(files.path):
-        identity = {"num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable),
+        identity = {"num_records": len(dataset),
+                    "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable),
                     "queries": fingerprint(queries, np.zeros(0)),
                     "budgets": [dataclasses.astuple(group) for group in plan.groups]}
         ledger = open_run(files, config, json.loads(json.dumps(identity)), event)
@@ -332,8 +333,8 @@ def _statement(plan: Plan, charges, num_burnt: int, noise: NoiseSource, num_reco
         assumptions += (_BUDGETS.format(epsilon_by_budget_text=text),)
     guarantee = Guarantee(
         event=plan.event(), facts=facts, assumptions=assumptions,
-        released=f"{config.num_teachers} teachers labelled {{num_queries_per_step}} public images in each of {{num_steps}} "
-                 f"steps. {_RELEASED[config.aggregator]}. The student learned from the public images and these labels "
+        released=f"{config.num_teachers} teachers labelled {{num_queries_per_step}} public images in each of "
+                 f"{{num_steps}} steps. {_RELEASED[config.aggregator]}. The student learned from the public images and these labels "
                  "only.",
         seeds=f"seed {config.seed} for the choice of queries and the student, and seed {config.partition_seed} for the "
               "partitions")

@@ -30,7 +30,8 @@ class PateClassifierConfig:
         for half of num_queries.
       num_rounds: parts that the queries are asked in; with interactive_gnmax the student learns after each. Divides
         num_queries and max_answers. None for 4 with interactive_gnmax, else 1.
-      noise_stddev: standard deviation of the noise on the votes for a class, in votes; None calibrates it to the budget.
+      noise_stddev: standard deviation of the noise on the votes for a class, in votes; None calibrates it to the
+        budget.
       threshold_noise_ratio: standard deviation of the test's noise divided by noise_stddev.
       vote_threshold: fraction of all votes that the noisy largest number of votes must reach in the test, in [0, 1].
       min_confidence: the student's probability above which interactive_gnmax takes its own prediction, in [0, 1].

@@ -29,8 +29,8 @@ def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifier
     """
     labelled = labels >= 0
     if not np.any(labelled):
-        raise InvalidArgumentError(f"Expected vote_threshold={config.vote_threshold} to let some answers pass: no query "
-                                   "has a label.")
+        raise InvalidArgumentError(f"Expected vote_threshold={config.vote_threshold} to let some answers pass: no "
+                                   "query has a label.")
     data = as_dataset(images[labelled], labels[labelled], config.num_classes, name="labelled queries")
     model = utility.paper_classifier(data.image_shape, config.num_classes, config.seed)
     model.compile(tf.keras.optimizers.Adam(config.student_learning_rate),

@@ -83,7 +83,7 @@ class LabelVotes(abc.ABC):
 
     @abc.abstractmethod
     def dp_event(self, num_queries: int) -> dp_accounting.DpEvent:
-        """The cost of releasing the answers to `num_queries` queries; the sensitivity to replacing a record is inside."""
+        """The cost of the answers to `num_queries` queries; the sensitivity to replacing a record is inside."""
 
     def privatize(self, counts: np.ndarray, noise: NoiseSource, index: int, predictions: np.ndarray | None = None
                   ) -> np.ndarray:

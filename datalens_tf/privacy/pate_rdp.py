@@ -1,7 +1,7 @@
 """Renyi bounds of PATE's aggregators that look at the votes, and their smooth sensitivity: a study tool, PRIVATE.
 
-What a run claims is a function of its settings alone (`mechanisms.gnmax`, the `_data_independent` functions here). Where
-teachers agree, the bounds of Papernot et al. (2017: LNMax; 2018: GNMax, the threshold test) are smaller. But they are
+What a run claims is a function of its settings alone (`mechanisms.gnmax`, the `_data_independent` functions here).
+Where teachers agree, the bounds of Papernot et al. (2017: LNMax; 2018: GNMax, the threshold test) are smaller. But they are
 functions of the votes, hence of the records: they must not leave the data owner's machine, must not stop or steer
 anything, and are no guarantee. The one way to publish such a number is with noise that is scaled to its smooth
 sensitivity (`sanitized_rdp`). Nothing in the package imports this module.
@@ -135,8 +135,8 @@ def confident_gnmax_rdp(counts: np.ndarray, answered: np.ndarray, threshold: flo
 
     Args:
       counts: votes [..., Y].
-      answered: whether the arg max was then released, [...], public; or the test's probability of it, for an expectation
-        as in the paper's figures.
+      answered: whether the arg max was then released, [...], public; or the test's probability of it, for an
+        expectation as in the paper's figures.
       threshold, threshold_noise_stddev, noise_stddev: T, sigma_1 and sigma_2, in votes.
       orders: [O], > 1.
       baseline: the student's share of the votes [..., Y] for Interactive-GNMax; None for Confident-GNMax.
@@ -154,9 +154,7 @@ def confident_gnmax_rdp(counts: np.ndarray, answered: np.ndarray, threshold: flo
 
 
 def gnmax_local_sensitivity(counts: np.ndarray, noise_stddev: float, order: float) -> np.ndarray:
-    """Bounds on the local sensitivity of `gnmax_rdp` for votes that d teachers have changed (Algorithms 3 to 5). PRIVATE.
-
-    Valid where `gnmax_conditions` hold.
+    """Bounds on the local sensitivity of `gnmax_rdp` where d teachers have changed votes (Algorithms 3 to 5). PRIVATE.
 
     Args:
       counts: integer votes [Q, Y]; each row has the N votes of N teachers.
@@ -164,7 +162,13 @@ def gnmax_local_sensitivity(counts: np.ndarray, noise_stddev: float, order: floa
 
     Returns:
       float64 [Q, N]: d = 0, ..., N - 1.
+
+    Raises:
+      InvalidArgumentError: the conditions do not hold on which the algorithms rest (`gnmax_conditions`).
     """
+    holds = gnmax_conditions(noise_stddev, np.shape(counts)[-1], order)
+    _validate.require(all(holds), "order", order, f"to satisfy conditions C5 and C6 with noise_stddev={noise_stddev}, "
+                      f"which hold: {holds}; try a smaller order")
     counts = np.sort(np.atleast_2d(np.asarray(counts, np.float64)), axis=-1)[:, ::-1].copy()
     num_teachers, num_classes = int(round(counts.sum(1).max())), counts.shape[1]
     log_q0 = _largest_useful_log_q(noise_stddev, order)

@@ -243,7 +243,8 @@ def meaning(s: dict[str, Any]) -> str:
         f"{s.get('subject', 'The released generator, and all data drawn from it,')} is (epsilon, delta)-differentially "
         f"private with epsilon = {round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} "
         f"{_UNITS[s['adjacency']][1]}, every outcome would have been at most e^epsilon times as likely, up to an "
-        f"additive delta. Adjacency: {s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
+        f"additive delta. Adjacency: {s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the "
+        f"accountant {s['accountant']}.")
 
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -96,8 +96,9 @@ def true_labels(config, queries, truth, test):
 
 
 def data_dependent(counts, plan):
-    """Epsilon of GNMax with this plan's noise, by orders and Mironov's conversion: of the settings, and of the votes."""
-    stddev, delta, order_cost = plan.config.noise_stddev, plan.config.delta, np.log(1 / plan.config.delta) / (ORDERS - 1)
+    """Epsilon of GNMax with this plan's noise, by Mironov's conversion: of the settings, and of the votes."""
+    stddev, delta = plan.config.noise_stddev, plan.config.delta
+    order_cost = np.log(1 / delta) / (ORDERS - 1)
     independent = len(counts) * pate_rdp.gnmax_rdp_data_independent(stddev, ORDERS)
     dependent = pate_rdp.gnmax_rdp(pate_rdp.gnmax_log_q(counts, stddev), stddev, ORDERS).sum(0)
     best = int(np.argmin(independent + order_cost))
