@@ -33,7 +33,8 @@ def add_command(command: Callable, add_fields: Callable) -> None:
     parser.add_argument("--data_dir", default=None, help="folder of TensorFlow Datasets; by default TFDS_DATA_DIR")
     parser.add_argument("--budgets", default=None, metavar="EPSILON:SHARE,...|FILE.npy",
                         help="of the records, for --individualization: 1:0.5,3:0.5 gives half of them, dealt by a "
-                             "public seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. Public")
+                             "public seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. "
+                             "Public")
     fields = [field.name for field in dataclasses.fields(PateClassifierConfig)]
     add_fields(parser.add_argument_group("settings"), PateClassifierConfig,
                [name for name in fields if name not in _DERIVED])

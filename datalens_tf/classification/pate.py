@@ -43,7 +43,8 @@ _MECHANISMS = {"gnmax": GNMax, "lnmax": LNMax, "confident_gnmax": ConfidentGNMax
 
 _ASSUMPTIONS = {
     "none": "Every record is in at most one partition, which depends only on the record's index and a public seed, "
-            "never on labels, pixels or other records. Each teacher sees one partition and shares no state with another.",
+            "never on labels, pixels or other records. Each teacher sees one partition and shares no state with "
+            "another.",
     "upsampling": "A record is in as many partitions as it has votes, which depends on its public budget alone; which "
                   "partitions depends only on indices, public budgets and a public seed, never on labels, pixels or "
                   "other records. Each teacher sees one partition and shares no state with another.",
@@ -53,9 +54,9 @@ _ASSUMPTIONS = {
 }
 _SENSITIVITY = (
     "Sensitivity: replacing one record changes the answers of the teachers that it trained, which have at most "
-    "{record_votes} of {num_votes} votes. Per query they leave one class and go to another at most, whatever the record "
-    "is. The {num_queries_per_step} queries of a step, and the tests before the answers if there are any, are accounted as "
-    "one joint release.",
+    "{record_votes} of {num_votes} votes. Per query they leave one class and go to another at most, whatever the "
+    "record is. The {num_queries_per_step} queries of a step, and the tests before the answers if there are any, are "
+    "accounted as one joint release.",
     "Steps are composed adaptively: later steps may depend on everything released before.",
     "Public: the settings, the number of records, the list of classes, the image shape, the order of the records, that "
     "pixels are scaled by a fixed rule, and the images that teachers are asked about.",
@@ -334,8 +335,8 @@ def _statement(plan: Plan, charges, num_burnt: int, noise: NoiseSource, num_reco
     guarantee = Guarantee(
         event=plan.event(), facts=facts, assumptions=assumptions,
         released=f"{config.num_teachers} teachers labelled {{num_queries_per_step}} public images in each of "
-                 f"{{num_steps}} steps. {_RELEASED[config.aggregator]}. The student learned from the public images and these labels "
-                 "only.",
+                 f"{{num_steps}} steps. {_RELEASED[config.aggregator]}. The student learned from the public images and "
+                 "these labels only.",
         seeds=f"seed {config.seed} for the choice of queries and the student, and seed {config.partition_seed} for the "
               "partitions")
     return make_statement(config, guarantee, charges, num_burnt, noise, num_records)

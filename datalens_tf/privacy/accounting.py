@@ -133,8 +133,9 @@ def applicable(event: dp_accounting.DpEvent) -> tuple[str, ...]:
 
 
 def noise_multiplier(event: dp_accounting.DpEvent | None) -> float:
-    """Of a Gaussian release, sampled or not; 0 where there is no noise."""
-    while isinstance(event, (dp_accounting.PoissonSampledDpEvent, dp_accounting.SampledWithoutReplacementDpEvent)):
+    """Of a release, sampled or not, or of each of many equal ones; 0 where there is no noise."""
+    while isinstance(event, (dp_accounting.PoissonSampledDpEvent, dp_accounting.SampledWithoutReplacementDpEvent,
+                             dp_accounting.SelfComposedDpEvent)):
         event = event.event
     return getattr(event, "noise_multiplier", 0.0)
 

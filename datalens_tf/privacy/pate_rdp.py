@@ -1,8 +1,8 @@
 """Renyi bounds of PATE's aggregators that look at the votes, and their smooth sensitivity: a study tool, PRIVATE.
 
 What a run claims is a function of its settings alone (`mechanisms.gnmax`, the `_data_independent` functions here).
-Where teachers agree, the bounds of Papernot et al. (2017: LNMax; 2018: GNMax, the threshold test) are smaller. But they are
-functions of the votes, hence of the records: they must not leave the data owner's machine, must not stop or steer
+Where teachers agree, the bounds of Papernot et al. (2017: LNMax; 2018: GNMax, the threshold test) are smaller. But they
+are functions of the votes, hence of the records: they must not leave the data owner's machine, must not stop or steer
 anything, and are no guarantee. The one way to publish such a number is with noise that is scaled to its smooth
 sensitivity (`sanitized_rdp`). Nothing in the package imports this module.
 
