@@ -59,7 +59,8 @@ def _pate_classify(args: argparse.Namespace) -> None:
     dataset = load_dataset(config.dataset, data_dir=args.data_dir)
     queries, test = split_queries(load_dataset(config.dataset, data_dir=args.data_dir, split="test"), config)
     if args.budgets is None:
-        budgets = None
+        stored = folder / "budgets.npz"
+        budgets = _files.read_npz(stored)["budgets"] if args.resume and stored.exists() else None
     elif args.budgets.endswith(".npy"):
         budgets = _read_budgets(args.budgets)
     else:

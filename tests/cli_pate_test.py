@@ -48,6 +48,7 @@ def test_records_may_have_budgets_of_their_own(classify, tmp_path):
         assert status == 0 and "719 records with 1 of 8" in output and "719 records with 2 of 8" in output
         statement = json.loads((folder / "privacy.json").read_text())
         first, second = statement["epsilon_by_budget"]
+        assert classify("--output_dir", folder, "--resume")[:2] == (0, output)  # They are remembered.
         assert first["epsilon"] < 10 and 19.99 < second["epsilon"] <= 20 and statement["epsilon"] == second["epsilon"]
 
 

@@ -186,8 +186,8 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
       config: settings; data-dependent ones are filled in.
       dataset: the sensitive records, in an order that does not depend on their content.
       queries: public images like those of the data set, [num_queries, H, W, C], in a public order.
-      run_dir: gets config.json, ledger.jsonl, labels.npz (what was released), student.npz, privacy.json, privacy.txt
-        and private/.
+      run_dir: gets config.json, ledger.jsonl, labels.npz (what was released), student.npz, privacy.json, privacy.txt,
+        private/, and budgets.npz if there are any.
       budgets: as for `make_plan`.
       counts: `teacher_votes` on these queries of teachers that were trained before by the same plan; None trains them.
       progress: wraps the teachers' partitions, to show how far it is.
@@ -215,6 +215,8 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
                     "queries": fingerprint(queries, np.zeros(0)),
                     "budgets": [dataclasses.astuple(group) for group in plan.groups]}
         ledger = open_run(files, config, json.loads(json.dumps(identity)), event)
+        if budgets is not None:  # Public; a resumed run needs them.
+            _files.atomic_write(files.path / "budgets.npz", _files.npz_bytes({"budgets": np.asarray(budgets)}))
         releases = ReleaseStore(files.releases)
         releases.check(ledger)
         labels = np.full((config.num_rounds, len(queries) // config.num_rounds), NO_ANSWER)
