@@ -27,7 +27,7 @@ from absl import flags
 from absl import logging as absl_logging
 from absl.flags import argparse_flags
 
-from datalens_tf import __version__, _files, _validate, cli_pate, plan_command
+from datalens_tf import __version__, _files, _validate, cli_pate, cli_plan
 from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, MethodConfig, PerformanceOptions, preset
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 from datalens_tf.methods import CONFIGS, PateConfig, config_class, config_from_json
@@ -590,7 +590,7 @@ def _parser() -> argparse.ArgumentParser:
                               "same records")
     privacy.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
 
-    plan_command.add_flags(command("plan", plan_command.run, "recommend top_k, vote_threshold and noise for a budget"))
+    cli_plan.add_flags(command("plan", cli_plan.run, "recommend top_k, vote_threshold and noise for a budget"))
 
     audit = command("audit", _audit, "attack the releases of a run, and bound its epsilon from below")
     audit.add_argument("--run_dir", default=None, help="take the settings of this run")

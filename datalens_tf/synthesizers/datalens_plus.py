@@ -92,8 +92,8 @@ class DataLensPlus(RunSynthesizer):
                 "mean_charges", "covariance_charges", "classifier_steps", "classifier_clip")}
             | dict(zip(("mean_clip", "covariance_clip"), _clips(config))),
             released="Per class, the sum of its images at half the resolution and their number ({mean_charges} "
-                     "charges), and of the products of all pairs of their pixels ({covariance_charges} charges), once each; and "
-                     "{classifier_steps} sums of a classifier's gradients, a charge each. A charge has Gaussian noise "
+                     "charges), and of the products of all pairs of their pixels ({covariance_charges} charges), "
+                     "once each; and {classifier_steps} sums of a classifier's gradients, a charge each. A charge has Gaussian noise "
                      "of {noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
                      "numbers alone. {num_charges} charges were made; {num_burnt_charges} of them paid for nothing "
                      "that reached the generator because the run was interrupted.",
