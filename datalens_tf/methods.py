@@ -57,16 +57,12 @@ class DpMerfConfig(MethodConfig):
     @property
     def kernel_bandwidths(self) -> tuple[float, ...]:
         """`bandwidths` as numbers."""
-        try:
-            return tuple(float(word) for word in self.bandwidths.split(","))
-        except (AttributeError, ValueError) as error:
-            raise InvalidArgumentError(f"Expected bandwidths={self.bandwidths!r} to be numbers, separated by commas."
-                                       ) from error
+        return _numbers("bandwidths", self.bandwidths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensPlusConfig(MethodConfig):
-    """Settings of DataLens+: class moments, a classifier of fixed features, and images on which both agree.
+    """Settings of DataLens+: class moments, and, on request, a classifier that chooses among what they give.
 
     Every charge costs the same. A release that so many charges pay for has as much less noise: n charges of noise
     multiplier z are one of z / sqrt(n). So the numbers of charges are shares of mu^2, and public constants.
@@ -78,7 +74,10 @@ class DataLensPlusConfig(MethodConfig):
       mean_clip, covariance_clip: l2 norms that images, and their differences from the mean, are shortened to, for
         28x28 grey images in pixel units; other sizes scale them by the square root of the numbers in an image.
       num_factors: directions, at most, in which images of a class vary.
-      warp: how far synthetic images are moved, in units of a handwritten digit's usual variation: a public prior.
+      warps: how far synthetic images are moved, in units of a handwritten digit's usual variation: a public prior.
+        Of several numbers, separated by commas, the one is taken whose images make the best classifier of the records.
+      selection_charges: charges for choosing it; 0 where there is nothing to choose.
+      selection_images, selection_epochs: how long each of these classifiers is trained.
       num_candidates: synthetic images among which the classifier chooses one; 1 does not choose.
       classifier_learning_rate, classifier_momentum: of the classifier's gradient steps.
       classifier_clip: l2 norm that a record's gradient is shortened to.
@@ -87,14 +86,17 @@ class DataLensPlusConfig(MethodConfig):
     """
 
     method: str = "datalens_plus"
-    mean_charges: int = 5
-    covariance_charges: int = 45
-    classifier_steps: int = 50
+    mean_charges: int = 10
+    covariance_charges: int = 88
+    classifier_steps: int = 0
     mean_clip: float = 12.0
     covariance_clip: float = 6.5
     num_factors: int = 64
-    warp: float = 1.0
-    num_candidates: int = 4
+    warps: str = "0,0.75,1.5"
+    selection_charges: int = 2
+    selection_images: int = 20_000
+    selection_epochs: int = 4
+    num_candidates: int = 1
     classifier_learning_rate: float = 150.0
     classifier_momentum: float = 0.9
     classifier_clip: float = 0.2
@@ -111,8 +113,14 @@ class DataLensPlusConfig(MethodConfig):
         for name in ("mean_clip", "covariance_clip", "classifier_learning_rate", "classifier_clip"):
             _validate.positive(name, getattr(self, name))
         _validate.between("classifier_momentum", self.classifier_momentum, 0, 1, open_high=True)
-        _validate.real("warp", self.warp)
-        _validate.require(self.warp >= 0, "warp", self.warp, ">= 0")
+        for name, least in (("selection_charges", 0), ("selection_images", 1), ("selection_epochs", 1)):
+            _validate.integer(name, getattr(self, name), at_least=least)
+        for value in self.warp_choices:
+            _validate.real("warps", value)
+            _validate.require(value >= 0, "warps", value, ">= 0")
+        one = len(self.warp_choices) == 1
+        _validate.require((self.selection_charges == 0) == one, "selection_charges", self.selection_charges,
+                          "to be 0: there is one warp to choose" if one else f"> 0, to choose among warps={self.warps}")
         _validate.require(self.classifier_steps > 0 or self.num_candidates == 1, "num_candidates", self.num_candidates,
                           "to be 1 where classifier_steps is 0: nothing can choose")
         if self.noise_multiplier is not None:
@@ -121,7 +129,12 @@ class DataLensPlusConfig(MethodConfig):
     @property
     def num_charges(self) -> int:
         """Of the whole run."""
-        return self.mean_charges + self.covariance_charges + self.classifier_steps
+        return self.mean_charges + self.covariance_charges + self.classifier_steps + self.selection_charges
+
+    @property
+    def warp_choices(self) -> tuple[float, ...]:
+        """`warps` as numbers."""
+        return _numbers("warps", self.warps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -639,6 +652,14 @@ class FedAvgGanConfig(CriticConfig):
         _validate.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
         _validate.integer("generator_steps", self.generator_steps, at_least=1)
         _validate.one_of("accountant", self.accountant, ("rdp", "pld"))  # Others know no sampling.
+
+
+def _numbers(name: str, text: str) -> tuple[float, ...]:
+    """What a setting lists; raises InvalidArgumentError."""
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except (AttributeError, ValueError) as error:
+        raise InvalidArgumentError(f"Expected {name}={text!r} to be numbers, separated by commas.") from error
 
 
 CONFIGS: dict[str, type[MethodConfig]] = {

@@ -25,14 +25,16 @@ class FactorGenerator(tf.Module):
       num_classes: Y.
       num_factors: rows of a class's factors r.
       num_candidates: images drawn per image that is handed out; 1 does without the classifier.
+
+    Attributes:
       warp: how far images are moved, in units of a handwritten digit's usual variation; 0 for not at all.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, *, num_factors: int, num_candidates: int,
-                 warp: float, name: str | None = None):
+                 warp: float = 0.0, name: str | None = None):
         super().__init__(name=name)
         self.image_shape, self.num_classes = tuple(image_shape), num_classes
-        self._num_factors, self._num_candidates, self._warp = num_factors, num_candidates, warp
+        self._num_factors, self._num_candidates, self.warp = num_factors, num_candidates, warp
         numbers = int(np.prod(image_shape))
         self.scattering = Scattering(image_shape)
         self.means = tf.Variable(tf.zeros([num_classes, numbers]), trainable=False)
@@ -63,9 +65,9 @@ class FactorGenerator(tf.Module):
                          [-1, self.num_classes * self._num_factors])
         flat = tf.matmul(one_hot, self.means) + tf.matmul(own, tf.reshape(self.factors, [own.shape[1], -1]))
         images = tf.reshape(tf.clip_by_value(flat, 0.0, 1.0), [-1, *self.image_shape])
-        if self._warp == 0:
+        if self.warp == 0:
             return images
-        return affine_warp(images, matrices(self._warp * latents[:, self._num_factors:], self.image_shape))
+        return affine_warp(images, matrices(self.warp * latents[:, self._num_factors:], self.image_shape))
 
 
 def latent_dim(num_factors: int, num_candidates: int) -> int:

@@ -10,7 +10,8 @@ SHAPE = (8, 8, 1)
 
 
 def generator(num_factors=3, num_candidates=1, warp=0.0):
-    made = FactorGenerator(SHAPE, 2, num_factors=num_factors, num_candidates=num_candidates, warp=warp)
+    made = FactorGenerator(SHAPE, 2, num_factors=num_factors, num_candidates=num_candidates)
+    made.warp = warp
     random = np.random.default_rng(0)
     made.means.assign(random.uniform(0.4, 0.6, (2, 64)))
     made.factors.assign(random.normal(0, 0.01, (2, num_factors, 64)))

@@ -4,7 +4,8 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError
+from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.linear_gradient import LinearGradient
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
@@ -16,8 +17,8 @@ from tests.synthesizers.conformance import PrivateSynthesizerConformance
 from tests.training import tiny
 
 CONFIG = DataLensPlusConfig(mean_charges=2, covariance_charges=3, classifier_steps=4, num_factors=3, num_candidates=2,
-                            epsilon=2.0)
-MECHANISMS = (MeanEmbedding, SecondMoment, LinearGradient)
+                            warps="1", selection_charges=0, epsilon=2.0)
+MECHANISMS = (MeanEmbedding, SecondMoment, LinearGradient, CorrectCounts)
 
 
 def watch(monkeypatch, note):
@@ -95,15 +96,47 @@ class TestDataLensPlus(PrivateSynthesizerConformance):
             ledger.spend(event, step=0)
 
 
-class TestMomentsOnly(PrivateSynthesizerConformance):
-    """Without a classifier there is nothing to stop in the middle of."""
+class TestWithAChoice(PrivateSynthesizerConformance):
+    """Without a classifier in the generator there are no steps to stop in the middle of."""
 
-    CONFIG = CONFIG.replace(classifier_steps=0, num_candidates=1)
+    CONFIG = CONFIG.replace(classifier_steps=0, num_candidates=1, warps="0,1.5", selection_charges=4,
+                            selection_images=60, selection_epochs=1)
     test_interrupted_and_resumed_equals_uninterrupted = None
     test_damaged_checkpoints_are_one_clear_line = None
 
-    def test_nothing_is_charged_for_the_classifier(self, run):
-        assert run.privacy_statement()["num_charges"] == 5
+    def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch):
+        drawn, data = [], tiny.dataset()
+        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
+        statement = self.make(tmp_path).fit(data.images, data.labels).privacy_statement()
+        assert len(drawn) == 3 and statement["num_charges"] == 9
+        assert accounting.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
+
+    @pytest.mark.parametrize("counts, warp", [((7.0, 3.0), 0.0), ((3.0, 7.0), 1.5)])
+    def test_the_warp_is_the_one_with_the_larger_released_number(self, tmp_path, monkeypatch, counts, warp):
+        monkeypatch.setattr(CorrectCounts, "privatize", lambda *args: np.array(counts))
+        data, set_to = tiny.dataset(), []
+        original = datalens_plus.Fitted.set_warp
+        monkeypatch.setattr(datalens_plus.Fitted, "set_warp",
+                            lambda self, value: (set_to.append(value), original(self, value)))
+        self.make(tmp_path).fit(data.images, data.labels)
+        assert set_to == [0.0, 1.5, warp]
+
+    def test_stopped_before_the_choice_it_goes_on_from_what_was_released(self, tmp_path, monkeypatch):
+        data, run = tiny.dataset(), self.make(tmp_path)
+
+        def stopping(*args, **kwargs):
+            run.request_stop()
+            return found(*args, **kwargs)
+
+        found = datalens_plus.utility.train_on_synthetic
+        with monkeypatch.context() as patched:
+            patched.setattr(datalens_plus.utility, "train_on_synthetic", stopping)
+            with pytest.raises(TrainingInterrupted, match="before the warp was chosen.*--resume"):
+                run.fit(data.images, data.labels)
+        before = run.folder.ledger.read_bytes()
+        statement = self.make(tmp_path).fit(data.images, data.labels).privacy_statement()
+        assert run.folder.ledger.read_bytes().startswith(before)
+        assert statement["num_charges"] == 9 and statement["num_burnt_charges"] == 0
 
 
 def test_half_resolution_keeps_lengths_of_smooth_images_and_comes_back():
@@ -122,8 +155,9 @@ def test_directions_that_noise_alone_explains_are_left_out():
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"classifier_steps": 0}, "num_candidates"), ({"warp": -1.0}, "warp"), ({"mean_charges": 0}, "mean_charges"),
-    ({"covariance_clip": 0.0}, "covariance_clip"), ({"classifier_momentum": 1.0}, "classifier_momentum")])
+    ({"num_candidates": 2}, "num_candidates"), ({"warps": "0,-1"}, "warps"), ({"warps": "x"}, "warps"),
+    ({"selection_charges": 0}, "selection_charges"), ({"warps": "1"}, "selection_charges"),
+    ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"), ({"classifier_momentum": 1.0}, "classifier_momentum")])
 def test_bad_settings_are_refused(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         DataLensPlusConfig(**changes)
