@@ -531,6 +531,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(train.add_argument_group("settings, by default the preset's"))
     _add_fields(train.add_argument_group("speed"), PerformanceOptions)
 
+    from datalens_tf import cli_classify  # It needs this module.
+
+    cli_classify.add_flags(command("classify", cli_classify.run, cli_classify.TEXT))
+
     sample = command("sample", _sample, "draw synthetic images")
     sample.add_argument("--model", required=True,
                         help="a run folder, or a SavedModel that `export` wrote; with --server, the model's name there")

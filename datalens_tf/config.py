@@ -18,24 +18,16 @@ NOISES = ("rounded_gaussian", "gaussian")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MethodConfig:
-    """What the settings of every method have in common: data, generator, budget, seeds.
+class RunConfig:
+    """What the settings of every run have in common: data, budget, seeds.
 
-    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `config_from_json` are inverse.
+    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
 
     Attributes:
-      method: the synthesizer that the settings are for.
+      method: what the settings are for.
       dataset: name of the data (`mnist`, `npz:FILE`, ...; `arrays` when images were passed to `fit`).
       image_shape: (H, W, C) with H and W divisible by 4; None until the data is known.
       num_classes: number of classes Y, public; None until the data is known.
-      latent_dim: dimension of the latents.
-      latent_distribution: `uniform` (U(-1, 1), the authors' code) or `normal` (N(0, 1), the paper).
-      generator_filters, generator_units: widths of the student's feature maps and of its first dense layer.
-      output_contrast: factor >= 1 by which the generator's sigmoid is stretched about 1/2 before it is cut off at 0
-        and 1. Above 1, images can be truly black and white; at 1, backgrounds keep faint traces of the label.
-      student_learning_rate, student_beta_1, student_beta_2: the student's Adam.
-      ema_decay: decay of the exponential moving average of the student's weights that is released; 0 releases the
-        last weights. Post-processing, free in privacy.
       epsilon, delta: the privacy budget. Training stops before it would be exceeded. An epsilon of None: there is
         none, because the method is not private.
       accountant: which accountant the budget is measured with.
@@ -48,15 +40,6 @@ class MethodConfig:
     dataset: str = "arrays"
     image_shape: tuple[int, int, int] | None = None
     num_classes: int | None = None
-    latent_dim: int = 50
-    latent_distribution: str = "uniform"
-    generator_filters: int = 128
-    generator_units: int = 1024
-    output_contrast: float = 1.0
-    student_learning_rate: float = 1e-3
-    student_beta_1: float = 0.5
-    student_beta_2: float = 0.999
-    ema_decay: float = 0.0
     epsilon: float | None = 1.0
     delta: float = 1e-5
     accountant: str = "gdp"
@@ -67,8 +50,6 @@ class MethodConfig:
     # Of the methods whose name is one of these.
     METHODS: typing.ClassVar[tuple[str, ...]] = ()
     ADJACENCY: typing.ClassVar[str] = "replace-one"
-    # Of discriminators, where the method has any: `convolutional` or `dense`.
-    NETWORK: typing.ClassVar[str] = "convolutional"
 
     def __post_init__(self):
         v = _validate
@@ -82,24 +63,21 @@ class MethodConfig:
                 "image_shape", self.image_shape, "to be (H, W, C) with H and W divisible by 4")
         if self.num_classes is not None:
             v.integer("num_classes", self.num_classes, at_least=2)
-        for name in ("latent_dim", "generator_filters", "generator_units"):
-            v.integer(name, getattr(self, name), at_least=1)
-        v.positive("student_learning_rate", self.student_learning_rate)
-        v.real("output_contrast", self.output_contrast)
-        v.require(self.output_contrast >= 1, "output_contrast", self.output_contrast, ">= 1")
-        for name in ("student_beta_1", "student_beta_2", "ema_decay"):
-            v.between(name, getattr(self, name), 0, 1, open_high=True)
-        if self.ADJACENCY == "none":
-            v.require(self.epsilon is None, "epsilon", self.epsilon, f"to be none: {self.method} is not private")
-        else:
-            v.positive("epsilon", self.epsilon)
+        self._check_epsilon()
         v.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
-        v.one_of("latent_distribution", self.latent_distribution, LATENT_DISTRIBUTIONS)
         v.one_of("accountant", self.accountant, ACCOUNTANTS)
         v.one_of("noise", self.noise, NOISES)
         v.integer("seed", self.seed, at_least=0)
         if self.insecure_noise_seed is not None:
             v.integer("insecure_noise_seed", self.insecure_noise_seed, at_least=0)
+
+    def _check_epsilon(self):
+        """Whether there is a budget is decided by the method."""
+        if self.ADJACENCY == "none":
+            _validate.require(self.epsilon is None, "epsilon", self.epsilon,
+                              f"to be none: {self.method} is not private")
+        else:
+            _validate.positive("epsilon", self.epsilon)
 
     def replace(self, **changes: Any) -> "typing.Self":
         """A copy with some fields changed, validated again."""
@@ -126,6 +104,50 @@ class MethodConfig:
             return cls().replace(**fields)
         except TypeError as error:
             raise InvalidArgumentError(f"Expected every setting to have its own type: {error}.") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MethodConfig(RunConfig):
+    """What the settings of every synthesizer have in common, beside `RunConfig`: the generator.
+
+    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `config_from_json` are inverse.
+
+    Attributes:
+      method: the synthesizer that the settings are for.
+      latent_dim: dimension of the latents.
+      latent_distribution: `uniform` (U(-1, 1), the authors' code) or `normal` (N(0, 1), the paper).
+      generator_filters, generator_units: widths of the student's feature maps and of its first dense layer.
+      output_contrast: factor >= 1 by which the generator's sigmoid is stretched about 1/2 before it is cut off at 0
+        and 1. Above 1, images can be truly black and white; at 1, backgrounds keep faint traces of the label.
+      student_learning_rate, student_beta_1, student_beta_2: the student's Adam.
+      ema_decay: decay of the exponential moving average of the student's weights that is released; 0 releases the
+        last weights. Post-processing, free in privacy.
+    """
+
+    latent_dim: int = 50
+    latent_distribution: str = "uniform"
+    generator_filters: int = 128
+    generator_units: int = 1024
+    output_contrast: float = 1.0
+    student_learning_rate: float = 1e-3
+    student_beta_1: float = 0.5
+    student_beta_2: float = 0.999
+    ema_decay: float = 0.0
+
+    # Of discriminators, where the method has any: `convolutional` or `dense`.
+    NETWORK: typing.ClassVar[str] = "convolutional"
+
+    def __post_init__(self):
+        super().__post_init__()
+        v = _validate
+        for name in ("latent_dim", "generator_filters", "generator_units"):
+            v.integer(name, getattr(self, name), at_least=1)
+        v.positive("student_learning_rate", self.student_learning_rate)
+        v.real("output_contrast", self.output_contrast)
+        v.require(self.output_contrast >= 1, "output_contrast", self.output_contrast, ">= 1")
+        for name in ("student_beta_1", "student_beta_2", "ema_decay"):
+            v.between(name, getattr(self, name), 0, 1, open_high=True)
+        v.one_of("latent_distribution", self.latent_distribution, LATENT_DISTRIBUTIONS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

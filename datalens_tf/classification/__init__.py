@@ -1,0 +1,1 @@
+"""Differentially private classifiers: by DP-SGD, and by PATE."""

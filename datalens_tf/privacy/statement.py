@@ -79,6 +79,7 @@ class Guarantee:
       assumptions: texts, formatted with the facts.
       released: a paragraph, formatted with the facts. None where `render_text` knows the method.
       seeds: what public seeds decide.
+      product: what comes out, where that is no generator.
     """
 
     event: dp_accounting.DpEvent | None
@@ -87,6 +88,7 @@ class Guarantee:
     assumptions: Sequence[str]
     released: str | None
     seeds: str
+    product: str | None = None
 
 
 def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", charges: Sequence[Charge], num_burnt: int,
@@ -176,6 +178,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, charges: Sequence
         "adjacency": guarantee.adjacency,
         "unit": _UNITS[guarantee.adjacency][0],
         **facts,
+        **({} if guarantee.product is None else {"product": guarantee.product}),
         **({} if guarantee.released is None else {"released": guarantee.released.format(**texts)}),
         "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
@@ -239,12 +242,12 @@ def render_text(statement: dict[str, Any]) -> str:
 
 def meaning(s: dict[str, Any]) -> str:
     """What the epsilon of a statement means, in a paragraph."""
+    product = "generator, and all data drawn from it," if s.get("product") is None else s["product"]
     return (
-        f"{s.get('subject', 'The released generator, and all data drawn from it,')} is (epsilon, delta)-differentially "
-        f"private with epsilon = {round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} "
-        f"{_UNITS[s['adjacency']][1]}, every outcome would have been at most e^epsilon times as likely, up to an "
-        f"additive delta. Adjacency: {s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the "
-        f"accountant {s['accountant']}.")
+        f"The released {product} is (epsilon, delta)-differentially private with epsilon = "
+        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {_UNITS[s['adjacency']][1]}, every "
+        "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
+        f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
 
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -1,0 +1,286 @@
+"""A classifier trained by DP-SGD with NormTopK: algorithm 4 of the DataLens paper. What deviates from it:
+
+- What is charged is Poisson sampling, which is done, by privacy loss distributions; the paper has a moments accountant.
+- The sum of gradients is divided by the expected size of a batch, which is public, never by the true one.
+- Noise is exact and from the operating system (`mechanisms.gaussian_sum`). Who is sampled, and dropout, are as secret.
+- Pixels are scaled to [0, 1] by a fixed rule; the example that the paper follows subtracts the mean of the data.
+"""
+
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _files, _validate
+from datalens_tf.classification import networks
+from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit
+from datalens_tf.errors import CheckpointError, DataError, TrainingDivergedError
+from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
+from datalens_tf.privacy.statement import Guarantee, make_statement, render_text
+from datalens_tf.training.callbacks import Callback
+from datalens_tf.training.checkpoint import exclusive
+from datalens_tf.training.loop import Loop
+from datalens_tf.training.run_folder import RunFolder, open_run, open_unpriced_run
+
+_ASSUMPTIONS = (
+    "Sensitivity: one record's gradient, of all weights together, is clipped to the l2 norm {clip_norm:g}, and of that "
+    "the largest coordinates are kept, with at most {top_k_norm:g} of its squared norm, before it is summed, whatever "
+    "the record is; adding or removing the record changes the sum by at most {l2_sensitivity:.6g}.",
+    "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
+    "others and of other steps, by a draw that nobody sees (Poisson sampling).",
+    "Steps are composed adaptively: later steps may depend on everything released before.",
+    "Public: the settings, the number of records that the sampling probability was computed from, the list of classes, "
+    "the image shape, and that pixels are scaled by a fixed rule. Models that training started from, and feature "
+    "extractors, were made without these records.",
+    "Noise: {noise_source}. {noise_caveat}",
+)
+_RELEASED = (
+    "The classifier's noisy gradients: {num_charges} steps on batches of {batch_size} records on average, each record's "
+    "gradient clipped and compressed to an l2 norm of at most {l2_sensitivity:.6g}, with Gaussian noise of "
+    "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The classifier learned from these "
+    "alone. {num_burnt_charges} of the steps were lost in interruptions.")
+_ACCURACY_NOTE = "Measured on real test records: epsilon does not cover this number."
+_CHUNK_NUMBERS = 2**22  # of gradients in memory at once
+_LARGEST_CHUNK = 64
+
+
+class ClassifierFolder(RunFolder):
+    """Names of the files of a classifier's run."""
+
+    def __init__(self, path: str | os.PathLike):
+        super().__init__(path)
+        self.classifier = self.path / "classifier.keras"
+        self.saved_model = self.path / "saved_model"
+        self.accuracy = self.path / "accuracy.json"
+
+
+class PrivateClassifier:
+    """Trains a classifier in a run folder, or continues there.
+
+    Args:
+      config: settings; what data and budget decide is filled in by `fit`.
+      run_dir: the run folder; a temporary one, kept until the process ends, if None.
+      model: what to train instead of `config.network` or `config.model`, from the weights that it has: images in
+        [0, 1], or what `features` puts out, to one number per class, logits unless a softmax comes last. Compiled or
+        not. It is trained in place.
+      features: not trained, and run as at prediction; instead of `config.features`.
+      callbacks: told about training.
+      checkpoint_minutes: at most, between snapshots.
+
+    Raises:
+      InvalidArgumentError: from the settings and models.
+    """
+
+    def __init__(self, config: ClassifierConfig | None = None, *, run_dir: str | os.PathLike | None = None,
+                 model: tf.keras.Model | None = None, features: tf.keras.Model | None = None,
+                 callbacks: Sequence[Callback] = (), checkpoint_minutes: float = 2.0):
+        self._temporary = tempfile.TemporaryDirectory(prefix="datalens-") if run_dir is None else None
+        self.folder = ClassifierFolder(run_dir or self._temporary.name)
+        self.config = ClassifierConfig() if config is None else config
+        _validate.require(model is None or self.config.model is None, "config.model", self.config.model,
+                          "to be None where a model is given")
+        _validate.require(features is None or self.config.features is None, "config.features", self.config.features,
+                          "to be None where features are given")
+        self._model, self._features = model, features
+        self._callbacks, self._checkpoint_minutes = callbacks, checkpoint_minutes
+        self._loop: Loop | None = None
+
+    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "PrivateClassifier":
+        """Trains on images uint8 or float in [0, 1] [n, H, W, C] with integer labels [n]; returns itself.
+
+        Args:
+          images, labels: the sensitive records.
+          num_classes: number of classes Y, public; by default the largest label plus one, which is then taken to be
+            public knowledge.
+        """
+        return self.fit_dataset(as_dataset(images, labels, num_classes))
+
+    def fit_dataset(self, dataset: Dataset) -> "PrivateClassifier":
+        """`fit` for a checked data set; continues an interrupted run of the same settings and records.
+
+        Raises:
+          TrainingInterrupted: after `request_stop`.
+        """
+        if dataset.usable is not None:
+            raise DataError(f"{dataset.name}: has records without a label, which a classifier cannot use.")
+        config = self.config.replace(dataset=dataset.name, image_shape=dataset.image_shape,
+                                     num_classes=dataset.num_classes)
+        model, features = self._networks(config)
+        digests = {"model_digest": None if self._model is None and config.model is None else networks.digest(model),
+                   "features_digest": None if features is None else networks.digest(features)}
+        config = self.config = config.replace(**digests).resolved(len(dataset))
+        training = DpSgd(config, dataset, model, features, noise_source(config))
+        event, ledger = config.step_event(), None
+        self.folder.create()
+        with exclusive(self.folder.path):
+            identity = {"num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)}
+            if event is None:
+                open_unpriced_run(self.folder, config, identity)
+            else:
+                ledger = open_run(self.folder, config, identity, event)
+            self._loop = Loop(self.folder, None, training.variables(), num_steps=config.num_steps,
+                              checkpoint_minutes=self._checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
+                              event=event)
+            self._loop.run(training.train)
+            charges = () if ledger is None else ledger.charges
+            self._write(model, features, make_statement(
+                config, _guarantee(config), charges, max(0, len(charges) - self._loop.done), training.noise,
+                len(dataset)))
+        return self
+
+    def request_stop(self) -> None:
+        """Ends training soon with TrainingInterrupted, state saved. Callable from a signal handler."""
+        if self._loop is None:  # Nothing that could be saved has begun.
+            raise KeyboardInterrupt
+        self._loop.stop_requested = True
+
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        """Probabilities of the classes, float32 [n, Y], of images uint8 or float in [0, 1] [n, H, W, C]."""
+        if not self.folder.classifier.exists():
+            raise CheckpointError(f"{self.folder.path} holds no classifier: train to the end first.")
+        model = tf.keras.models.load_model(self.folder.classifier, compile=False)
+        return _in_batches(model, images)
+
+    def evaluate(self, test: Dataset) -> dict[str, Any]:
+        """Accuracy on real test records, of the last step; written to `accuracy.json`."""
+        found = {"dataset": test.name, "num_test": len(test),
+                 "accuracy": float(np.mean(np.argmax(self.predict(test.images), axis=1) == test.labels)),
+                 "num_steps": self.privacy_statement()["num_steps"], "privacy_note": _ACCURACY_NOTE}
+        _files.atomic_write(self.folder.accuracy, json.dumps(found, indent=2) + "\n")
+        return found
+
+    def privacy_statement(self) -> dict[str, Any]:
+        """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder)."""
+        try:
+            return _files.parse_json(self.folder.statement_json.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
+
+    def _networks(self, config):
+        """The model to train and the features, or None for none; checked."""
+        features = self._features
+        if features is None and config.features is not None:
+            features = networks.load_keras(config.features, "features")
+        input_shape = config.image_shape
+        if features is not None:
+            networks.check_features(features, input_shape)
+            input_shape = tuple(features.output_shape[1:])
+        model = self._model
+        if model is None and config.model is not None:
+            model = networks.load_keras(config.model, "model")
+        if model is None:
+            model = networks.new_network(config.network if features is None else "linear", input_shape,
+                                         config.num_classes, config.seed)
+        networks.check_classifier(model, input_shape, config.num_classes)
+        return model, features
+
+    def _write(self, model, features, statement):
+        """The classifier with its statement."""
+        released = tf.keras.Sequential([
+            tf.keras.layers.Input(self.config.image_shape), *([] if features is None else [features]), model,
+            *([] if networks.puts_out_probabilities(model) else [tf.keras.layers.Softmax()])])
+        aside = self.folder.path / "private" / "classifier.keras"
+        released.save(aside)
+        _files.atomic_write(self.folder.classifier, aside.read_bytes())
+        aside.unlink()
+        _save_for_serving(released, self.folder.saved_model / "1", self.config.image_shape)
+        _files.atomic_write(self.folder.statement_text, render_text(statement))
+        _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
+
+
+class DpSgd:
+    """The training itself.
+
+    Args:
+      config: resolved settings.
+      dataset: the records.
+      model: what is trained.
+      features: through which it sees the images, or None.
+      noise: of the releases.
+    """
+
+    def __init__(self, config: ClassifierConfig, dataset: Dataset, model: tf.keras.Model,
+                 features: tf.keras.Model | None, noise: NoiseSource):
+        self._config, self.noise, self._labels = config, noise, dataset.labels
+        self._inputs = dataset.images if features is None else _in_batches(features, dataset.images)
+        self._weights = model.trainable_weights
+        self._gradients = networks.PerExampleGradients(model)
+        self._chunk = int(np.clip(_CHUNK_NUMBERS // self._gradients.num_parameters, 1, _LARGEST_CHUNK))
+        self.mechanism = config.mechanism()
+
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+        return self._weights
+
+    def train(self, step: int, charge: int = 0) -> float:
+        """One charged step; returns the length of the noisy gradient, which is released anyway."""
+        total = self.compressed_sum(self._sampled(step), secret_stream(self._config, "dropout", step))
+        gradient = self.mechanism.privatize(total, self.noise, charge) / self._config.batch_size
+        for weight, part in zip(self._weights, self._gradients.unflatten(tf.constant(gradient, tf.float32))):
+            weight.assign_sub(self._config.learning_rate * part)
+            if not np.isfinite(weight.numpy()).all():
+                raise TrainingDivergedError(f"Expected finite weights after step {step}; lower learning_rate.")
+        return float(np.linalg.norm(gradient))
+
+    def compressed_sum(self, chosen: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+        """Sum of the clipped, compressed gradients of these records, in units of the mechanism's grid: float64 [d].
+
+        Args:
+          chosen: indices of n records.
+          stream: secret, for dropout.
+        """
+        total = np.zeros(self._gradients.num_parameters)
+        for start in range(0, len(chosen), self._chunk):
+            indices = chosen[start:start + self._chunk]
+            filled = np.resize(indices, self._chunk)  # One shape, one graph; those beyond the end are left out.
+            seed = stream.integers(0, 2**31 - 1, 2, np.int32)
+            gradients = self._gradients(to_unit(self._inputs[filled]), self._labels[filled], seed)
+            for gradient in gradients[:len(indices)]:
+                positions, units = self.mechanism.compress(gradient)
+                total[positions] += units
+        return total
+
+    def _sampled(self, step):
+        """Indices of this step's records: each with probability q, independently, unknown to anybody."""
+        drawn = secret_stream(self._config, "sampling", step).random(len(self._labels))
+        return np.flatnonzero(drawn < self._config.sampling_probability)
+
+
+def _guarantee(config):
+    """What the statement says beside the settings."""
+    facts = {name: getattr(config, name)
+             for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
+    return Guarantee(
+        event=config.step_event(), adjacency=config.ADJACENCY if config.epsilon is not None else "none",
+        facts=facts | {"l2_sensitivity": config.mechanism().l2_sensitivity}, assumptions=_ASSUMPTIONS,
+        released=_RELEASED if config.epsilon is not None else
+        f"A classifier that was trained for {config.num_steps} steps without noise.",
+        seeds=f"seed {config.seed} for the initial weights", product="classifier")
+
+
+def _in_batches(model, images):
+    """What a model puts out at prediction, float32 [n, ...]."""
+    return np.concatenate([model(to_unit(images[start:start + 500]), training=False).numpy()
+                           for start in range(0, len(images), 500)])
+
+
+def _save_for_serving(model, folder, image_shape):
+    """As a SavedModel that TensorFlow Serving reads."""
+    class Classifier(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        @tf.function(input_signature=[tf.TensorSpec([None, *image_shape], tf.float32, name="images")])
+        def classify(self, images):
+            probabilities = self.model(images, training=False)
+            return {"probabilities": probabilities, "labels": tf.argmax(probabilities, axis=1)}
+
+    module = Classifier()
+    with _files.clear_os_errors(pathlib.Path(folder)):
+        tf.saved_model.save(module, str(folder), signatures=module.classify)

@@ -1,0 +1,87 @@
+"""`datalens classify`: trains a differentially private classifier."""
+
+import argparse
+import os
+import pathlib
+from typing import Any
+
+from datalens_tf import cli
+from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.privacy.statement import render_text
+
+TEXT = "train a differentially private classifier and write a run folder"
+
+_FLAGS = ("dataset", "epsilon", "delta", "accountant", "noise", "seed", "batch_size", "clip_norm", "top_k_norm",
+          "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate", "network", "model", "features")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of the command."""
+    parser.add_argument("--output_dir", required=True, help="the run folder")
+    parser.add_argument("--resume", action="store_true", default=False,
+                        help="continue the run in --output_dir, with its own settings")
+    parser.add_argument("--data_dir", default=None, help="folder of TensorFlow Datasets; by default TFDS_DATA_DIR")
+    cli._add_fields(parser.add_argument_group("settings"), ClassifierConfig, _FLAGS)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command itself."""
+    folder = pathlib.Path(args.output_dir)
+    config = _config(args, folder)
+
+    from datalens_tf.classification.classifier import PrivateClassifier
+    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.training.callbacks import Progress
+
+    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+    try:
+        test = load_dataset(config.dataset, data_dir=args.data_dir, split="test")
+    except DataError as error:
+        test = str(error)
+    progress = Progress(config.epsilon)
+    classifier = PrivateClassifier(config, run_dir=folder, callbacks=[progress])
+    with cli._stop_on_signals(classifier.request_stop):
+        try:
+            classifier.fit_dataset(dataset)
+        finally:
+            progress.on_end()  # Errors start on a line of their own.
+    print(render_text(classifier.privacy_statement()))
+    if isinstance(test, str):
+        print(f"no accuracy: {test}")
+    else:
+        found = classifier.evaluate(test)
+        print(f"accuracy {found['accuracy']:.4f} on {found['num_test']} real test records of {found['dataset']}, after "
+              f"the last of {found['num_steps']} steps")
+    print(f"classifier {classifier.folder.classifier}\nstatement {classifier.folder.statement_text}")
+
+
+def _config(args: argparse.Namespace, folder: pathlib.Path) -> ClassifierConfig:
+    """Settings of the run to start or to resume; refuses to start over a run, or to resume with other settings."""
+    given = _given(args)
+    holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/data.json"))
+    if holds_run != args.resume:
+        raise InvalidArgumentError(
+            f"{folder} holds a run: continue it with --resume, or choose another --output_dir." if holds_run else
+            f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
+    if not args.resume:
+        if "dataset" not in given:
+            raise InvalidArgumentError("Expected --dataset: what to train on.")
+        return ClassifierConfig(**given)
+    path = folder / "config.json"
+    try:
+        stored = ClassifierConfig.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, InvalidArgumentError) as error:
+        raise CheckpointError(f"Cannot read {path}, the settings of a classifier: {error}") from error
+    for name, value in given.items():
+        if getattr(stored, name) != value:
+            raise CheckpointError(f"{folder} was trained with {name}={getattr(stored, name)!r}, not {value!r}: resume "
+                                  "with the same settings (--resume alone takes them), or choose another "
+                                  "--output_dir.")
+    return stored
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the command line gave; files by their full path, so that a run can be resumed from anywhere."""
+    given = cli._given(args, ClassifierConfig)
+    return given | {name: os.path.abspath(given[name]) for name in ("model", "features") if given.get(name)}
