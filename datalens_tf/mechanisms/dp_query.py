@@ -1,9 +1,10 @@
-"""TopAgg, or any other mechanism of this package, as a TensorFlow-Privacy `DPQuery`.
+"""TopAgg, or any other mechanism of this package, and NormTopK, as TensorFlow-Privacy `DPQuery`s.
 
 Importing this module imports TensorFlow-Privacy, which takes seconds; nothing else in the package does.
 """
 
 import collections
+import math
 from typing import Any
 
 import dp_accounting
@@ -13,6 +14,7 @@ import tensorflow_privacy as tfp
 from datalens_tf import _validate
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
+from datalens_tf.mechanisms.norm_topk import norm_topk
 
 TopAggGlobalState = collections.namedtuple("TopAggGlobalState", ["num_releases"])
 
@@ -70,3 +72,51 @@ class TopAggSumQuery(tfp.SumAggregationDPQuery):
     def _release(self, vote_sum, index):
         """Noise and threshold, in numpy float64."""
         return self._mechanism.postprocess(self._mechanism.privatize(vote_sum, self._noise, int(index)))
+
+
+class NormTopKSumQuery(tfp.GaussianSumQuery):
+    """Sums clipped records that keep their largest coordinates (`mechanisms.norm_topk`), with Gaussian noise.
+
+    For tensorflow_privacy's Keras optimizers that take a query, `GenericDPSGDOptimizer` for example. A record is a
+    gradient, of any structure of float32 tensors; norms and coordinates are of all tensors together. With k = 1 this is
+    the library's `GaussianSumQuery` to the bit, but for records that are not finite, which become 0. Not for XLA.
+
+    Formal guarantee: with k < 1, a preprocessed record's l2 norm is at most sqrt(k) l2_norm_clip, whatever the record
+    is; with k = 1 at most l2_norm_clip up to float32's rounding, as in the library. That is the sensitivity to adding or
+    removing a record, and the event is for it. The noise is the library's: of floats, and from TensorFlow's generator.
+    `datalens classify` has exact noise.
+
+    Args:
+      l2_norm_clip: C.
+      noise_multiplier: standard deviation of the noise divided by sqrt(k) C.
+      k: in (0, 1], the part of the squared norm that is kept at most.
+    """
+
+    def __init__(self, l2_norm_clip: float, noise_multiplier: float, k: float):
+        _validate.positive("l2_norm_clip", l2_norm_clip)
+        _validate.real("noise_multiplier", noise_multiplier)
+        _validate.require(noise_multiplier >= 0, "noise_multiplier", noise_multiplier, ">= 0")
+        _validate.between("k", k, 0, 1, open_low=True)
+        super().__init__(l2_norm_clip, math.sqrt(k) * l2_norm_clip * noise_multiplier)
+        self._noise_multiplier, self._k = noise_multiplier, k
+
+    def preprocess_record_impl(self, params: tf.Tensor, record: Any) -> tuple[Any, tf.Tensor]:
+        """The clipped and selected record, and its norm before clipping."""
+        clipped, norm = super().preprocess_record_impl(params, record)
+        parts = tf.nest.flatten(clipped)
+        whole = tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
+        selected = tf.numpy_function(self._select, [whole, params], tf.float32)
+        sizes = [tf.size(part) for part in parts]
+        selected = [tf.ensure_shape(tf.reshape(new, tf.shape(part)), part.shape)
+                    for new, part in zip(tf.split(selected, sizes), parts)]
+        return tf.nest.pack_sequence_as(clipped, selected), norm
+
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
+        """The noisy sum, the global state, and what one release costs."""
+        result, global_state, _ = super().get_noised_result(sample_state, global_state)
+        return result, global_state, (dp_accounting.GaussianDpEvent(self._noise_multiplier)
+                                      if self._noise_multiplier else dp_accounting.NonPrivateDpEvent())
+
+    def _select(self, vector, clip_norm):
+        """On the host; a little less than C^2 is for the rounding of sums of squares."""
+        return norm_topk(vector, self._k, norm_bound=float(clip_norm) * (1 - 1e-9))

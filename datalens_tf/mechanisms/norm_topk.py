@@ -33,6 +33,7 @@ def norm_topk(vector: np.ndarray, k: float, *, norm_bound: float = math.inf) -> 
       norm_bound: |vector| is taken for this if it is larger, as rounding may leave it after clipping. No matter at k=1.
     """
     _validate.between("k", k, 0, 1, open_low=True)
+    _validate.require(vector.dtype == np.float32, "vector.dtype", vector.dtype, "to be float32")
     if not np.isfinite(vector).all():
         return np.zeros_like(vector)
     if k == 1:
