@@ -177,11 +177,12 @@ def test_what_a_crash_lost_stays_charged_and_the_budget_holds(tmp_path, monkeypa
             raise Crash
         return original(training, step, charge)
 
-    original = DpSgd.train
+    original, config = DpSgd.train, CONFIG.replace(num_steps=None, noise_multiplier=1.34)
+    assert config.resolved(20).num_steps == 4
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(DpSgd, "train", crashing)
-        make(tmp_path).fit_dataset(DATA)
-    statement = make(tmp_path).fit_dataset(DATA).privacy_statement()
+        make(tmp_path, config).fit_dataset(DATA)
+    statement = make(tmp_path, config).fit_dataset(DATA).privacy_statement()
     # Three charges and no snapshot: one is left of the four that the budget pays for.
     assert (statement["num_charges"], statement["num_burnt_charges"], statement["num_steps"]) == (4, 3, 1)
     assert statement["epsilon"] <= 3.0

@@ -45,7 +45,7 @@ def one_at_a_time(model, x, y):
 
 
 @pytest.mark.parametrize("make", [
-    chain, branched, lambda: chain(last="softmax"), lambda: tf.keras.Sequential([chain(), layers.Softmax()]),
+    chain, branched, lambda: chain(last="softmax"), lambda: tf.keras.Sequential([layers.Input((12, 12, 2)), chain(), layers.Softmax()]),
     lambda: networks.linear_classifier((12, 12, 2), 3, 0),
     lambda: tf.keras.Sequential([layers.Input((12, 12, 2)), layers.Dense(4), layers.Flatten(), layers.Dense(3)])])
 def test_they_equal_those_of_each_record_alone(make):
@@ -104,7 +104,7 @@ def test_the_papers_network():
 @pytest.mark.parametrize("model, message", [
     (lambda: chain(layers.BatchNormalization()), "batch normalisation"),
     (lambda: chain(layers.SpatialDropout2D(0.1)), "no random layer but Dropout .* SpatialDropout2D"),
-    (lambda: tf.keras.Sequential([chain(), layers.Dense(4)]), "model.output_shape"),
+    (lambda: tf.keras.Sequential([layers.Input((12, 12, 2)), chain(), layers.Dense(4)]), "model.output_shape"),
     (lambda: tf.keras.Sequential([layers.Input((9,)), layers.Dense(3)]), "model.input_shape"),
     (lambda: tf.keras.Sequential([layers.Input((12, 12, 2)), layers.Flatten(), layers.Lambda(lambda x: x[:, :3])]),
      "trainable_weights")])
