@@ -1,6 +1,7 @@
 """Networks for classifiers, and the gradient of each record's own loss."""
 
 import hashlib
+import json
 import pathlib
 
 import numpy as np
@@ -73,10 +74,13 @@ def load_keras(path: str, flag: str) -> tf.keras.Model:
 
 
 def digest(model: tf.keras.Model) -> str:
-    """A checksum of a model's layers and weights."""
-    found = hashlib.sha256(model.to_json().encode())
-    for weight in model.get_weights():
-        found.update(np.ascontiguousarray(weight))
+    """A checksum of a model's layers and weights; of no names, which depend on what else a process made."""
+    found = hashlib.sha256()
+    for layer in _all_layers(model):
+        settings = {name: value for name, value in layer.get_config().items() if name != "name"}
+        found.update(json.dumps([type(layer).__name__, settings], default=str).encode())
+        for weight in layer.get_weights():
+            found.update(np.ascontiguousarray(weight))
     return found.hexdigest()
 
 

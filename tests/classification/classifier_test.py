@@ -24,7 +24,9 @@ from tests.training import tiny
 
 layers = tf.keras.layers
 DATA = tiny.dataset()
-CONFIG = ClassifierConfig(epsilon=3.0, batch_size=6, num_steps=4, top_k_norm=0.8, network="large", clip_norm=1.0)
+# Four steps' worth of noise: 1.5 calibrated costs minutes of accounting in every test.
+CONFIG = ClassifierConfig(epsilon=3.7, batch_size=6, num_steps=4, noise_multiplier=1.34, accountant="rdp",
+                          top_k_norm=0.8, network="large", clip_norm=1.0)
 
 
 class NoNoise(NoiseSource):
@@ -67,8 +69,8 @@ def test_the_statements_epsilon_is_dp_accountings_for_the_sampling_done(run):
     for name, kind in (("pld", dp_accounting.pld.PLDAccountant), ("rdp", dp_accounting.rdp.RdpAccountant)):
         theirs = kind(neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event, 4)
         assert statement["epsilon_by_accountant"][name] == theirs.get_epsilon(1e-5)
-    assert statement["epsilon"] == statement["epsilon_by_accountant"]["pld"]
-    assert 0.98 * 3.0 < statement["epsilon"] <= 3.0
+    assert statement["epsilon_by_accountant"]["pld"] < statement["epsilon"] == statement["epsilon_by_accountant"]["rdp"]
+    assert 3.5 < statement["epsilon"] <= 3.7
     assert statement["l2_sensitivity"] == np.sqrt(0.8) and statement["private"]
     text = " ".join(run.folder.statement_text.read_text().split())
     assert text.startswith("Differential-privacy statement: dp_sgd_classifier on tiny (20 records)")
@@ -177,7 +179,7 @@ def test_what_a_crash_lost_stays_charged_and_the_budget_holds(tmp_path, monkeypa
             raise Crash
         return original(training, step, charge)
 
-    original, config = DpSgd.train, CONFIG.replace(num_steps=None, noise_multiplier=1.34)
+    original, config = DpSgd.train, CONFIG.replace(num_steps=None)
     assert config.resolved(20).num_steps == 4
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(DpSgd, "train", crashing)
@@ -185,7 +187,7 @@ def test_what_a_crash_lost_stays_charged_and_the_budget_holds(tmp_path, monkeypa
     statement = make(tmp_path, config).fit_dataset(DATA).privacy_statement()
     # Three charges and no snapshot: one is left of the four that the budget pays for.
     assert (statement["num_charges"], statement["num_burnt_charges"], statement["num_steps"]) == (4, 3, 1)
-    assert statement["epsilon"] <= 3.0
+    assert statement["epsilon"] <= 3.7
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
@@ -280,7 +282,7 @@ def test_files_of_models_are_trained_from_their_weights(tmp_path):
 
 
 def test_without_a_budget_there_is_no_noise_and_no_promise(tmp_path):
-    config = CONFIG.replace(epsilon=None, sampling_probability=1.0, batch_size=20, num_steps=2)
+    config = CONFIG.replace(epsilon=None, noise_multiplier=None, sampling_probability=1.0, batch_size=20, num_steps=2)
     runs = [make(tmp_path / name, config=config).fit_dataset(DATA) for name in "ab"]
     np.testing.assert_array_equal(*(run.predict(DATA.images) for run in runs))
     assert not runs[0].folder.ledger.exists()
@@ -301,7 +303,7 @@ def test_other_records_settings_and_damage_are_one_clear_line(run, tmp_path):
 
 
 def test_a_budget_for_nothing_trains_nothing(tmp_path):
-    config = CONFIG.replace(epsilon=0.01, noise_multiplier=0.5, num_steps=None)
+    config = CONFIG.replace(epsilon=0.01, num_steps=None)
     with pytest.raises(BudgetExhaustedError):
         make(tmp_path, config=config).fit_dataset(DATA)
 
