@@ -6,11 +6,13 @@ __version__ = "0.1.0"
 
 # Loaded on first use: TensorFlow takes seconds to import.
 _LAZY = {
+    "ClassifierConfig": "datalens_tf.classification.settings",
     "DataLens": "datalens_tf.synthesizers.datalens",
     "DataLensConfig": "datalens_tf.config",
     "PerformanceOptions": "datalens_tf.config",
     "PRESETS": "datalens_tf.config",
     "DataLensError": "datalens_tf.errors",
+    "PrivateClassifier": "datalens_tf.classification.classifier",
     "Synthesizer": "datalens_tf.synthesizers.base",
     "TopAgg": "datalens_tf.mechanisms.topagg",
     "TopAggLayer": "datalens_tf.mechanisms.topagg_layer",

@@ -93,7 +93,8 @@ def test_data_without_a_test_split_and_no_budget(tmp_path, datalens):
 
 @pytest.mark.parametrize("words, texts", [
     ([], ["--dataset"]), (["--dataset=nope"], ["nope"]), (["--dataset=digits"], ["larger images", "network='small'"]),
-    (["--dataset=digits", "--epsilon=0"], ["epsilon=0.0 > 0"]), (["--dataset=digits", "--resume"], ["no run to resume"]),
+    (["--dataset=digits", "--epsilon=0"], ["epsilon=0.0 > 0"]),
+    (["--dataset=digits", "--resume"], ["no run to resume"]),
     (["--dataset=digits", "--top_k_norm=2"], ["top_k_norm=2.0 in (0, 1]"]),
     (["--dataset=digits", "--model=nowhere.keras"], ["model=", "nowhere.keras", "there is none"]),
     (["--dataset=digits", "--features=setup.py"], ["features=", "setup.py", "to be a Keras model"]),

@@ -3,12 +3,12 @@
     python run_scripts/reproduce/tables8to10.py --table 8 | 9 | 10 --runs_dir RUNS [--epsilons 0.2 1] [--ks 0.8 1]
         [--seeds 3] [--dataset mnist] [--only_table]
 
-A cell is a run of `datalens classify` in RUNS/NAME_epsEPSILON_seedSEED. The same command continues what was interrupted
-and skips what is done. RUNS/tableN.md and tableN.csv are written after every cell, from all cells that there are. A cell
-takes minutes to an hour on one core.
+A cell is a run of `datalens classify` in RUNS/NAME_epsEPSILON_seedSEED. The same command continues what was
+interrupted and skips what is done. RUNS/tableN.md and tableN.csv are written after every cell, from all cells that
+there are. A cell takes minutes to an hour on one core.
 
-Table 8: TopAgg by k; k = 1 is GM-DP. Table 9: the same, beside shares of coordinates (`--ks` are then ignored). Table 10:
-with and without compression, with the noise of GM-DP, of TopAgg, or none, for as many steps.
+Table 8: TopAgg by k; k = 1 is GM-DP. Table 9: the same, beside shares of coordinates (`--ks` are then ignored).
+Table 10: with and without compression, with the noise of GM-DP, of TopAgg, or none, for as many steps.
 
 Settings are those of the paper's table 11 where it has any: for epsilon 0.05, 0.2 (k = 0.8) and 1. For other epsilons
 and ks they are those of the nearest one that it has, which is our choice. The number of steps follows from noise,

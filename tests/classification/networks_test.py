@@ -45,7 +45,8 @@ def one_at_a_time(model, x, y):
 
 
 @pytest.mark.parametrize("make", [
-    chain, branched, lambda: chain(last="softmax"), lambda: tf.keras.Sequential([layers.Input((12, 12, 2)), chain(), layers.Softmax()]),
+    chain, branched, lambda: chain(last="softmax"),
+    lambda: tf.keras.Sequential([layers.Input((12, 12, 2)), chain(), layers.Softmax()]),
     lambda: networks.linear_classifier((12, 12, 2), 3, 0),
     lambda: tf.keras.Sequential([layers.Input((12, 12, 2)), layers.Dense(4), layers.Flatten(), layers.Dense(3)])])
 def test_they_equal_those_of_each_record_alone(make):
