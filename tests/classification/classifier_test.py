@@ -167,6 +167,21 @@ def test_compression_changes_what_is_learned():
     assert [np.mean(part[0] != 0) for part in moved][1] < np.mean(moved[0][0] != 0)
 
 
+@pytest.mark.parametrize("ema_decay", [0.0, 0.15, 0.9999])
+def test_what_is_released_is_the_moving_average(ema_decay):
+    model = small_model()
+    training, expected = dp_sgd(CONFIG.replace(ema_decay=ema_decay), model), model.get_weights()
+    for step in (1, 2, 3):
+        training.train(step, 0)
+        decay = min(ema_decay, step / (step + 9))
+        expected = [decay * old + (1 - decay) * new for old, new in zip(expected, model.get_weights())]
+    last = model.get_weights()
+    training.release()
+    for found, average, weight in zip(model.get_weights(), expected, last):
+        np.testing.assert_allclose(found, average, atol=1e-6)
+        assert np.array_equal(found, weight) == (ema_decay == 0)
+
+
 def test_the_charge_is_on_disk_before_the_noise_is_drawn(tmp_path, monkeypatch):
     seen, original = [], GaussianSum.privatize
 
@@ -335,7 +350,7 @@ def test_a_budget_for_nothing_trains_nothing(tmp_path):
     ({"top_k_norm": 1.2}, "top_k_norm=1.2 in"), ({"top_k_dimensions": 0.0}, "top_k_dimensions=0.0 in"),
     ({"noise_multiplier": 0.0}, "noise_multiplier=0.0 > 0"), ({"network": "huge"}, "network='huge'"),
     ({"epsilon": None, "noise_multiplier": 1.0}, "noise_multiplier=1.0 to be absent"), ({"epsilon": -1.0}, "epsilon"),
-    ({"num_steps": 0}, "num_steps=0"), ({"batch_size": 0}, "batch_size=0")])
+    ({"num_steps": 0}, "num_steps=0"), ({"ema_decay": 1.0}, "ema_decay=1.0 in"), ({"batch_size": 0}, "batch_size=0")])
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         CONFIG.replace(**changes)
