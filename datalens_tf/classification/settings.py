@@ -20,6 +20,9 @@ class ClassifierConfig(RunConfig):
     """Settings of a classifier that is trained by DP-SGD. Neighbours are data sets with one record more or less.
 
     Attributes:
+      epsilon: the privacy budget. Training stops before it would be exceeded. None: no noise, NOT PRIVATE.
+      delta: of the budget.
+      seed: of the initial weights; never of the privacy noise, dropout, or who is sampled.
       batch_size: records in a batch, on average.
       sampling_probability: with which a record is in a batch; None for batch_size divided by the number of records,
         which is then public.
