@@ -13,7 +13,8 @@ from datalens_tf.privacy.statement import render_text
 TEXT = "train a differentially private classifier and write a run folder"
 
 _FLAGS = ("dataset", "epsilon", "delta", "accountant", "noise", "seed", "batch_size", "clip_norm", "top_k_norm",
-          "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate", "ema_decay", "network", "model", "features")
+          "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate", "ema_decay", "network", "model",
+          "features")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

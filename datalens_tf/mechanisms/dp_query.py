@@ -83,8 +83,8 @@ class NormTopKSumQuery(tfp.GaussianSumQuery):
 
     Formal guarantee: with k < 1, a preprocessed record's l2 norm is at most sqrt(k) l2_norm_clip, whatever the record
     is; with k = 1 at most l2_norm_clip up to float32's rounding, as in the library. That is the sensitivity to adding
-    or removing a record, and the event is for it. The noise is the library's: of floats, and from TensorFlow's generator.
-    `datalens classify` has exact noise.
+    or removing a record, and the event is for it. The noise is the library's: of floats, and from TensorFlow's
+    generator. `datalens classify` has exact noise.
 
     Args:
       l2_norm_clip: C.
