@@ -318,7 +318,6 @@ def _statement(plan: Plan, charges, num_burnt: int, noise: NoiseSource, num_reco
         plan.event(group.record_votes), len(charges), config.delta, config.accountant) if private else None,
         "epsilon_budget": group.epsilon} for group in plan.groups]
     facts = {
-        "subject": "The released student, with the labels that it learned from,",
         "aggregator": config.aggregator, "num_teachers": config.num_teachers, "num_votes": mechanism.num_votes,
         "record_votes": mechanism.record_votes, "noise_stddev": config.noise_stddev,
         "num_queries_per_step": config.num_queries // config.num_rounds,
@@ -340,5 +339,5 @@ def _statement(plan: Plan, charges, num_burnt: int, noise: NoiseSource, num_reco
                  f"{{num_steps}} steps. {_RELEASED[config.aggregator]}. The student learned from the public images and "
                  "these labels only.",
         seeds=f"seed {config.seed} for the choice of queries and the student, and seed {config.partition_seed} for the "
-              "partitions")
+              "partitions", product="student, with the labels that it learned from,")
     return make_statement(config, guarantee, charges, num_burnt, noise, num_records)
