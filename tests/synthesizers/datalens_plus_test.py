@@ -157,7 +157,8 @@ def test_directions_that_noise_alone_explains_are_left_out():
 @pytest.mark.parametrize("changes, message", [
     ({"num_candidates": 2}, "num_candidates"), ({"warps": "0,-1"}, "warps"), ({"warps": "x"}, "warps"),
     ({"selection_charges": 0}, "selection_charges"), ({"warps": "1"}, "selection_charges"),
-    ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"), ({"classifier_momentum": 1.0}, "classifier_momentum")])
+    ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"),
+    ({"classifier_momentum": 1.0}, "classifier_momentum")])
 def test_bad_settings_are_refused(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         DataLensPlusConfig(**changes)
