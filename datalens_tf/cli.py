@@ -8,33 +8,29 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import inspect
 import json
 import logging
-import operator
 import os
 import pathlib
 import re
-import signal
 import sys
 import traceback
-import types
 import typing
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 from absl import flags
 from absl import logging as absl_logging
 from absl.flags import argparse_flags
 
-from datalens_tf import __version__, _files, _validate, cli_pate, cli_plan
+from datalens_tf import __version__, _files, _validate, cli_classify, cli_pate, cli_plan
+from datalens_tf.cli_common import (
+    add_field, add_fields, field_names, field_texts, given_fields, integers, stop_on_signals)
 from datalens_tf.config import ACCOUNTANTS, PRESETS, DataLensConfig, MethodConfig, PerformanceOptions, preset
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 from datalens_tf.methods import CONFIGS, PateConfig, config_class, config_from_json
 from datalens_tf.privacy.statement import round_up
 
-# Known from the data; and the one that switches privacy off, which is for tests in Python.
-_NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
 # Filled in where they are None: by the data, or by the budget.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
 _METRICS = ("utility", "classifiers", "quality", "membership")
@@ -88,7 +84,7 @@ def _train(args: argparse.Namespace) -> None:
     """`datalens train`."""
     folder = pathlib.Path(args.output_dir)
     config = _training_config(args, folder)
-    options = PerformanceOptions(**_given(args, PerformanceOptions))
+    options = PerformanceOptions(**given_fields(args, PerformanceOptions))
 
     from datalens_tf.data.datasets import load_dataset
     from datalens_tf.synthesizers.registry import synthesizer
@@ -117,7 +113,7 @@ def _train(args: argparse.Namespace) -> None:
         config, run_dir=folder, options=options,
         callbacks=[progress, TensorBoard(files.logs), PrivateLog(files.private_log)])
 
-    with _stop_on_signals(synthesis.request_stop):
+    with stop_on_signals(synthesis.request_stop):
         try:
             synthesis.fit_dataset(dataset)
         finally:
@@ -235,7 +231,7 @@ def _privacy(args: argparse.Namespace) -> None:
     """`datalens privacy`."""
     accountants = ACCOUNTANTS if args.accountants == "all" else (args.accountants,)
     if args.ledgers:
-        given = sorted(name for name in ("preset", *_given(args, DataLensConfig)) if hasattr(args, name))
+        given = sorted(name for name in ("preset", *given_fields(args, DataLensConfig)) if hasattr(args, name))
         if set(given) - {"delta"}:
             raise InvalidArgumentError(f"Expected --ledger without --{(set(given) - {'delta'}).pop()}: ledgers hold "
                                        "what was spent; only --delta can be chosen.")
@@ -251,7 +247,7 @@ def _privacy(args: argparse.Namespace) -> None:
         return
     if not any(hasattr(args, name) for name in ("preset", "epsilon", "num_steps")):
         raise InvalidArgumentError("Expected --preset, --epsilon, --num_steps or --ledger: what to account for.")
-    given = _given(args, DataLensConfig)
+    given = given_fields(args, DataLensConfig)
     config = (_preset_config(args) if hasattr(args, "preset") else DataLensConfig()).replace(**given)
     # A budget is asked about when it is given, or nothing else is.
     budget = config.epsilon if "epsilon" in given or "num_steps" not in given else None
@@ -270,7 +266,7 @@ def _audit(args: argparse.Namespace) -> None:
     config = _stored_config(folder) if folder else _preset_config(args)
     if not isinstance(config, DataLensConfig):
         raise InvalidArgumentError(f"Expected a run of the method datalens to audit, got one of {config.method}.")
-    config = config.replace(**_given(args, DataLensConfig))
+    config = config.replace(**given_fields(args, DataLensConfig))
     target = pathlib.Path(args.output_dir or folder or ".")
     with _files.clear_os_errors(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -388,9 +384,9 @@ def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> MethodCo
 def _method_settings(args: argparse.Namespace, method: str) -> dict[str, Any]:
     """The settings that the command line gave; refuses those of other methods."""
     kind = config_class(method)
-    given = _given(args, kind)
+    given = given_fields(args, kind)
     for other in CONFIGS.values():
-        for name in sorted(set(_given(args, other)) - set(given)):
+        for name in sorted(set(given_fields(args, other)) - set(given)):
             raise InvalidArgumentError(f"Expected no --{name}: it is no setting of the method {method}.")
     return given
 
@@ -471,28 +467,6 @@ def _progress_bar(count: int, shown: bool) -> Any:
     return tqdm.tqdm(total=count, unit="image", leave=False, disable=not (shown and sys.stderr.isatty()))
 
 
-@contextlib.contextmanager
-def _stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks to stop after the current step, the second stops at once."""
-    received = []
-
-    def handle(number: int, frame: types.FrameType | None) -> None:
-        del frame
-        received.append(number)
-        if len(received) > 1:
-            raise KeyboardInterrupt
-        # Not print: the signal may have come in the middle of one.
-        os.write(2, b"\ndatalens: stopping after this step; once more to stop at once\n")
-        request_stop()
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 # The parsers.
 
 
@@ -529,11 +503,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--preset", metavar="NAME", help=preset_help)
     train.add_argument("--data_dir", default=None, help=data_dir_help)
     _add_settings(train.add_argument_group("settings, by default the preset's"))
-    _add_fields(train.add_argument_group("speed"), PerformanceOptions)
-
-    from datalens_tf import cli_classify  # It needs this module.
-
-    cli_classify.add_flags(command("classify", cli_classify.run, cli_classify.TEXT))
+    add_fields(train.add_argument_group("speed"), PerformanceOptions)
 
     sample = command("sample", _sample, "draw synthetic images")
     sample.add_argument("--model", required=True,
@@ -546,7 +516,7 @@ def _parser() -> argparse.ArgumentParser:
     sample.add_argument("--retries", type=int, default=10, help="of --server: further tries where a request fails")
     sample.add_argument("--num_samples", type=int, default=None,
                         help="how many; by default one per label in --labels, else 100")
-    sample.add_argument("--labels", type=_integers, default=None, metavar="LABEL,...",
+    sample.add_argument("--labels", type=integers, default=None, metavar="LABEL,...",
                         help="classes to draw, in turn; by default all, equally often, in random order")
     sample.add_argument("--seed", type=int, default=None, help="makes the draw reproducible")
     sample.add_argument("--output", required=True,
@@ -586,7 +556,7 @@ def _parser() -> argparse.ArgumentParser:
 
     privacy = command("privacy", _privacy, "account for privacy without training")
     privacy.add_argument("--preset", metavar="NAME", help=preset_help)
-    _add_fields(privacy, DataLensConfig, ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta"))
+    add_fields(privacy, DataLensConfig, ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta"))
     privacy.add_argument("--accountant", dest="accountants", choices=("all", *ACCOUNTANTS), default="all",
                          help=f"all (the default), {', '.join(ACCOUNTANTS)}")
     privacy.add_argument("--ledger", dest="ledgers", action="append", default=[], metavar="FILE",
@@ -594,12 +564,12 @@ def _parser() -> argparse.ArgumentParser:
                               "same records")
     privacy.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
 
-    cli_plan.add_flags(command("plan", cli_plan.run, "recommend top_k, vote_threshold and noise for a budget"))
+    cli_plan.add_command(command)
 
     audit = command("audit", _audit, "attack the releases of a run, and bound its epsilon from below")
     audit.add_argument("--run_dir", default=None, help="take the settings of this run")
     audit.add_argument("--preset", metavar="NAME", help=preset_help)
-    _add_fields(audit, DataLensConfig, ("num_teachers", "top_k", "noise_stddev", "batch_size", "num_steps", "epsilon",
+    add_fields(audit, DataLensConfig, ("num_teachers", "top_k", "noise_stddev", "batch_size", "num_steps", "epsilon",
                                         "delta", "warmup_teacher_steps"))
     audit.add_argument("--train", action="store_true", default=False,
                        help="also train a run with canaries among the records, and attack it and its generator; takes "
@@ -629,75 +599,21 @@ def _parser() -> argparse.ArgumentParser:
                               "network access")
     convert.add_argument("--runtime_dir", default=None, metavar="FOLDER",
                          help="of a page: the folder `dist` of the npm package onnxruntime-web; by default npm gets it")
-    cli_pate.add_command(command, _add_fields)
+    cli_classify.add_command(command)
+    cli_pate.add_command(command)
     return parser
 
 
 def _add_settings(parser: Any) -> None:
     """A flag for every setting of any method; its help says for which, unless it is the same for all."""
-    for name in dict.fromkeys(name for kind in CONFIGS.values() for name in _field_names(kind)):
-        kinds = {method: kind for method, kind in CONFIGS.items() if name in _field_names(kind)}
+    for name in dict.fromkeys(name for kind in CONFIGS.values() for name in field_names(kind)):
+        kinds = {method: kind for method, kind in CONFIGS.items() if name in field_names(kind)}
         methods = {}
         for method, kind in kinds.items():
-            methods.setdefault(_field_texts(kind)[name], []).append(method)
+            methods.setdefault(field_texts(kind)[name], []).append(method)
         whole = len(methods) == 1 and len(kinds) == len(CONFIGS)
         text = "; ".join(text if whole else f"{', '.join(of)}: {text}" for text, of in methods.items())
-        _add_field(parser, name, [typing.get_type_hints(kind)[name] for kind in kinds.values()], text)
-
-
-def _add_fields(parser: Any, settings: type, names: Sequence[str] | None = None) -> None:
-    """A flag per field of a dataclass, its type and help taken from there; absent unless given."""
-    hints, texts = typing.get_type_hints(settings), _field_texts(settings)
-    for name in _field_names(settings):
-        if names is None or name in names:
-            _add_field(parser, name, [hints[name]], texts.get(name, ""))
-
-
-def _add_field(parser: Any, name: str, hints: Sequence[Any], text: str) -> None:
-    """One flag, of a type that all hints agree on but for None."""
-    if name not in _NOT_FLAGS:
-        parser.add_argument(f"--{name}", type=_from_text(functools.reduce(operator.or_, hints)), metavar="VALUE",
-                            help=text.replace("%", "%%"))
-
-
-def _field_names(settings: type) -> list[str]:
-    """Names of a dataclass' fields, in order."""
-    return [field.name for field in dataclasses.fields(settings)]
-
-
-def _field_texts(settings: type) -> dict[str, str]:
-    """What docstrings say of the fields, those of the classes it is made from included."""
-    texts = {}
-    for kind in reversed(settings.__mro__):
-        documented = re.findall(r"^  ([a-z][\w, ]*): (.*(?:\n    .*)*)", inspect.cleandoc(kind.__doc__ or ""),
-                                re.MULTILINE)
-        texts |= {name: " ".join(text.split()) for group, text in documented for name in group.split(", ")}
-    return texts
-
-
-def _from_text(hint: Any) -> Callable[[str], Any]:
-    """Reads a value of the type; `none` is None where the type allows it."""
-    kinds = sorted(typing.get_args(hint) or (hint,), key=lambda kind: kind is types.NoneType)
-
-    def read(text: str) -> Any:
-        return None if types.NoneType in kinds and text.lower() == "none" else kinds[0](text)
-
-    read.__name__ = kinds[0].__name__  # Named in argparse's message.
-    return read
-
-
-def _given(args: argparse.Namespace, settings: type) -> dict[str, Any]:
-    """The fields of a dataclass that the command line gave."""
-    return {field.name: getattr(args, field.name)
-            for field in dataclasses.fields(settings) if hasattr(args, field.name)}
-
-
-def _integers(text: str) -> list[int]:
-    """`3,1,4`."""
-    return [int(part) for part in text.split(",")]
-
-
-_integers.__name__ = "list of integers"
+        add_field(parser, name, [typing.get_type_hints(kind)[name] for kind in kinds.values()], text)
 
 
 def _metrics(text: str) -> tuple[str, ...]:

@@ -3,30 +3,29 @@
 import argparse
 import os
 import pathlib
-from typing import Any
+from typing import Any, Callable
 
-from datalens_tf import cli
+from datalens_tf import cli_common
 from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.privacy.statement import render_text
-
-TEXT = "train a differentially private classifier and write a run folder"
 
 _FLAGS = ("dataset", "epsilon", "delta", "accountant", "noise", "seed", "batch_size", "clip_norm", "top_k_norm",
           "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate", "ema_decay", "network", "model",
           "features")
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of the command."""
+def add_command(command: Callable) -> None:
+    """Adds the command's parser, which `command` makes from a name, a function and a text."""
+    parser = command("classify", _classify, "train a differentially private classifier and write a run folder")
     parser.add_argument("--output_dir", required=True, help="the run folder")
     parser.add_argument("--resume", action="store_true", default=False,
                         help="continue the run in --output_dir, with its own settings")
     parser.add_argument("--data_dir", default=None, help="folder of TensorFlow Datasets; by default TFDS_DATA_DIR")
-    cli._add_fields(parser.add_argument_group("settings"), ClassifierConfig, _FLAGS)
+    cli_common.add_fields(parser.add_argument_group("settings"), ClassifierConfig, _FLAGS)
 
 
-def run(args: argparse.Namespace) -> None:
+def _classify(args: argparse.Namespace) -> None:
     """The command itself."""
     folder = pathlib.Path(args.output_dir)
     config = _config(args, folder)
@@ -42,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
         test = str(error)
     progress = Progress(config.epsilon)
     classifier = PrivateClassifier(config, run_dir=folder, callbacks=[progress])
-    with cli._stop_on_signals(classifier.request_stop):
+    with cli_common.stop_on_signals(classifier.request_stop):
         try:
             classifier.fit_dataset(dataset)
         finally:
@@ -84,5 +83,5 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> ClassifierConfig:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the command line gave; files by their full path, so that a run can be resumed from anywhere."""
-    given = cli._given(args, ClassifierConfig)
+    given = cli_common.given_fields(args, ClassifierConfig)
     return given | {name: os.path.abspath(given[name]) for name in ("model", "features") if given.get(name)}

@@ -1,7 +1,6 @@
 """The command `datalens pate-classify`."""
 
 import argparse
-import dataclasses
 import functools
 import json
 import pathlib
@@ -12,19 +11,15 @@ import numpy as np
 
 from datalens_tf import _files
 from datalens_tf.classification.pate_config import PateClassifierConfig
+from datalens_tf.cli_common import add_fields, field_names, given_fields
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.privacy.statement import round_up
 
 _DERIVED = ("method", "image_shape", "num_classes", "insecure_noise_seed")  # No flags.
 
 
-def add_command(command: Callable, add_fields: Callable) -> None:
-    """Adds the command's parser.
-
-    Args:
-      command: makes a parser from a name, a function and a text.
-      add_fields: adds a flag for each named field of a dataclass to a parser.
-    """
+def add_command(command: Callable) -> None:
+    """Adds the command's parser, which `command` makes from a name, a function and a text."""
     parser = command("pate-classify", _pate_classify,
                      "train a classifier by PATE: teachers on sensitive records label public images")
     parser.add_argument("--output_dir", required=True, help="the run folder")
@@ -35,15 +30,13 @@ def add_command(command: Callable, add_fields: Callable) -> None:
                         help="of the records, for --individualization: 1:0.5,3:0.5 gives half of them, dealt by a "
                              "public seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. "
                              "Public")
-    fields = [field.name for field in dataclasses.fields(PateClassifierConfig)]
     add_fields(parser.add_argument_group("settings"), PateClassifierConfig,
-               [name for name in fields if name not in _DERIVED])
+               [name for name in field_names(PateClassifierConfig) if name not in _DERIVED])
 
 
 def _pate_classify(args: argparse.Namespace) -> None:
     """Teachers on the train split, queries from the test split, whose other records are tested on."""
-    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(PateClassifierConfig)
-             if hasattr(args, field.name)}
+    given = given_fields(args, PateClassifierConfig)
     folder = pathlib.Path(args.output_dir)
     config = _config(folder, given, args.resume)
     if config.dataset == "arrays":

@@ -3,15 +3,16 @@
 import argparse
 import dataclasses
 import json
-from typing import Any
+from typing import Callable
 
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.privacy.statement import round_up
 from datalens_tf.theory.planner import plan
 
 
-def add_flags(parser: Any) -> None:
-    """The command's flags."""
+def add_command(command: Callable) -> None:
+    """Adds the command's parser, which `command` makes from a name, a function and a text."""
+    parser = command("plan", _plan, "recommend top_k, vote_threshold and noise for a budget")
     parser.add_argument("--num_teachers", type=int, required=True, help="teachers, N")
     parser.add_argument("--dimension", type=int, required=True, help="numbers per image, d: 784 of MNIST")
     parser.add_argument("--epsilon", type=float, required=True, help="the budget")
@@ -27,7 +28,7 @@ def add_flags(parser: Any) -> None:
     parser.add_argument("--json", action="store_true", default=False, help="print JSON instead of text")
 
 
-def run(args: argparse.Namespace) -> None:
+def _plan(args: argparse.Namespace) -> None:
     """Prints a `Plan`, with what it assumes."""
     names = ("num_teachers", "dimension", "epsilon", "delta", "accountant", "batch_size", "num_steps", "consensus",
              "tail_shape")

@@ -1,0 +1,94 @@
+"""What the commands' files share: flags that are the fields of settings, and what signals do."""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import inspect
+import operator
+import os
+import re
+import signal
+import types
+import typing
+from typing import Any, Callable, Iterator, Sequence
+
+# Known from the data; and the one that switches privacy off, which is for tests in Python.
+_NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
+
+
+def add_fields(parser: Any, settings: type, names: Sequence[str] | None = None) -> None:
+    """A flag per field of a dataclass, its type and help taken from there; absent unless given."""
+    hints, texts = typing.get_type_hints(settings), field_texts(settings)
+    for name in field_names(settings):
+        if names is None or name in names:
+            add_field(parser, name, [hints[name]], texts.get(name, ""))
+
+
+def add_field(parser: Any, name: str, hints: Sequence[Any], text: str) -> None:
+    """One flag, of a type that all hints agree on but for None."""
+    if name not in _NOT_FLAGS:
+        parser.add_argument(f"--{name}", type=_from_text(functools.reduce(operator.or_, hints)), metavar="VALUE",
+                            help=text.replace("%", "%%"))
+
+
+def field_names(settings: type) -> list[str]:
+    """Names of a dataclass' fields, in order."""
+    return [field.name for field in dataclasses.fields(settings)]
+
+
+def field_texts(settings: type) -> dict[str, str]:
+    """What docstrings say of the fields, those of the classes it is made from included."""
+    texts = {}
+    for kind in reversed(settings.__mro__):
+        documented = re.findall(r"^  ([a-z][\w, ]*): (.*(?:\n    .*)*)", inspect.cleandoc(kind.__doc__ or ""),
+                                re.MULTILINE)
+        texts |= {name: " ".join(text.split()) for group, text in documented for name in group.split(", ")}
+    return texts
+
+
+def _from_text(hint: Any) -> Callable[[str], Any]:
+    """Reads a value of the type; `none` is None where the type allows it."""
+    kinds = sorted(typing.get_args(hint) or (hint,), key=lambda kind: kind is types.NoneType)
+
+    def read(text: str) -> Any:
+        return None if types.NoneType in kinds and text.lower() == "none" else kinds[0](text)
+
+    read.__name__ = kinds[0].__name__  # Named in argparse's message.
+    return read
+
+
+def given_fields(args: argparse.Namespace, settings: type) -> dict[str, Any]:
+    """The fields of a dataclass that the command line gave."""
+    return {field.name: getattr(args, field.name)
+            for field in dataclasses.fields(settings) if hasattr(args, field.name)}
+
+
+def integers(text: str) -> list[int]:
+    """`3,1,4`."""
+    return [int(part) for part in text.split(",")]
+
+
+integers.__name__ = "list of integers"
+
+
+@contextlib.contextmanager
+def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks to stop after the current step, the second stops at once."""
+    received = []
+
+    def handle(number: int, frame: types.FrameType | None) -> None:
+        del frame
+        received.append(number)
+        if len(received) > 1:
+            raise KeyboardInterrupt
+        # Not print: the signal may have come in the middle of one.
+        os.write(2, b"\ndatalens: stopping after this step; once more to stop at once\n")
+        request_stop()
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
