@@ -75,7 +75,8 @@ class DataLensPlusConfig(MethodConfig):
         28x28 grey images in pixel units; other sizes scale them by the square root of the numbers in an image.
       num_factors: directions, at most, in which images of a class vary.
       warps: how far synthetic images are moved, in units of a handwritten digit's usual variation: a public prior.
-        Of several numbers, separated by commas, the one is taken whose images make the best classifier of the records.
+        Of several numbers, separated by commas, the one is taken whose images make the best classifier of the records;
+        or the first, where interruptions burnt the charges for choosing.
       selection_charges: charges for choosing it; 0 where there is nothing to choose.
       selection_images, selection_epochs: how long each of these classifiers is trained.
       num_candidates: synthetic images among which the classifier chooses one; 1 does not choose.

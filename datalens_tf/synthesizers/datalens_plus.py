@@ -107,9 +107,12 @@ class DataLensPlus(RunSynthesizer):
                                       releases.noise, len(dataset))
 
     def _chosen_warp(self, dataset: Dataset, fitted: "Fitted", releases: "_Releases") -> float:
-        """The warp whose images make the best classifier of the records, as far as noise lets that be seen."""
+        """The warp whose images make the best classifier of the records, as far as noise lets that be seen.
+
+        The first, where interruptions burnt what it costs to see: a run must be able to end.
+        """
         config, choices = self.config, self.config.warp_choices
-        if len(choices) == 1:
+        if len(choices) == 1 or not releases.can_get(_CHOICE, config.selection_charges):
             return choices[0]
         mechanism = CorrectCounts(num_candidates=len(choices), noise_multiplier=releases.multiplier(
             config.selection_charges))
@@ -192,6 +195,11 @@ class _Releases:
     def multiplier(self, num_charges: int) -> float:
         """The noise multiplier that so many charges pay for."""
         return self._multiplier / num_charges**0.5
+
+    def can_get(self, number: int, num_charges: int) -> bool:
+        """Whether it is stored, or the budget still pays for it."""
+        return self._store.load(number) is not None or self.ledger.can_spend(
+            dp_accounting.SelfComposedDpEvent(self._event, num_charges))
 
     def get(self, number: int, num_charges: int, mechanism: Any, sums: Callable[[], np.ndarray]) -> np.ndarray:
         """The stored release of this number, or a new one of these sums."""

@@ -121,6 +121,18 @@ class TestWithAChoice(PrivateSynthesizerConformance):
         self.make(tmp_path).fit(data.images, data.labels)
         assert set_to == [0.0, 1.5, warp]
 
+    def test_without_budget_left_for_the_choice_the_first_is_taken(self, tmp_path, monkeypatch):
+        def killed(*args):
+            raise KeyboardInterrupt
+
+        data = tiny.dataset()
+        monkeypatch.setattr(CorrectCounts, "privatize", killed)  # Its four charges are burnt.
+        with pytest.raises(KeyboardInterrupt):
+            self.make(tmp_path).fit(data.images, data.labels)
+        statement = self.make(tmp_path).fit(data.images, data.labels).privacy_statement()
+        assert statement["num_charges"] == 9 and statement["num_burnt_charges"] == 4
+        assert statement["epsilon"] <= 2.0
+
     def test_stopped_before_the_choice_it_goes_on_from_what_was_released(self, tmp_path, monkeypatch):
         data, run = tiny.dataset(), self.make(tmp_path)
 
