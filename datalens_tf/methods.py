@@ -61,81 +61,85 @@ class DpMerfConfig(MethodConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataLensPlusConfig(MethodConfig):
-    """Settings of DataLens+: class moments, and, on request, a classifier that chooses among what they give.
+class DataLensPlusConfig(DpMerfConfig):
+    """Settings of DataLens+: generators from private sums, warps, and a private choice among their combinations.
 
-    Every charge costs the same. A release that so many charges pay for has as much less noise: n charges of noise
-    multiplier z are one of z / sqrt(n). So the numbers of charges are shares of mu^2, and public constants.
+    Those of `DpMerfConfig` are for the source `embedding`; bandwidths and clips are for 28x28 grey images, in pixel
+    units, and other sizes scale them by the square root of the numbers in an image. Every charge costs the same. A
+    release that so many charges pay for has as much less noise: n charges of noise multiplier z are one of z / sqrt(n).
+    So the numbers of charges are shares of mu^2, and public constants.
 
     Attributes:
-      mean_charges: charges for the classes' mean images and sizes.
-      covariance_charges: charges for the classes' covariances, of images at half the resolution.
-      classifier_steps: gradient steps of the classifier, a charge each; 0 does without the classifier.
-      mean_clip, covariance_clip: l2 norms that images, and their differences from the mean, are shortened to, for
-        28x28 grey images in pixel units; other sizes scale them by the square root of the numbers in an image.
+      candidates: what to choose from: SOURCE:WARP, comma-separated. Sources are `moments`, Gaussians of each class's
+        mean and covariance; `embedding`, a generator fitted to mean embeddings as in DP-MERF; and `both`, each for
+        half of the images. Warps say how far images are moved, in units of a handwritten digit's usual variation: a
+        public prior. The one whose images make the best classifier of the records is taken; or the first, where
+        interruptions burnt the charges for choosing.
+      embedding_charges: charges for the classes' mean embeddings; 0 where no candidate has them.
+      mean_charges: charges for the classes' mean images and sizes; 0 where no candidate has moments.
+      covariance_charges: charges for the classes' covariances, of images at half the resolution; the same.
+      mean_clip, covariance_clip: l2 norms that images, and their differences from the mean, are shortened to.
       num_factors: directions, at most, in which images of a class vary.
-      warps: how far synthetic images are moved, in units of a handwritten digit's usual variation: a public prior.
-        Of several numbers, separated by commas, the one is taken whose images make the best classifier of the records;
-        or the first, where interruptions burnt the charges for choosing.
-      selection_charges: charges for choosing it; 0 where there is nothing to choose.
-      selection_images, selection_epochs: how long each of these classifiers is trained.
-      num_candidates: synthetic images among which the classifier chooses one; 1 does not choose.
-      classifier_learning_rate, classifier_momentum: of the classifier's gradient steps.
-      classifier_clip: l2 norm that a record's gradient is shortened to.
+      selection_charges: charges for choosing; 0 where there is nothing to choose.
+      selection_images, selection_epochs: how long each of the classifiers by which to choose is trained.
       noise_multiplier: standard deviation of the noise of one charge divided by the sensitivity; None calibrates it to
         the budget.
     """
 
     method: str = "datalens_plus"
-    mean_charges: int = 10
-    covariance_charges: int = 88
-    classifier_steps: int = 0
+    candidates: str = "moments:0,moments:0.75,moments:1.5,embedding:0,embedding:1.5,both:0,both:1.5"
+    embedding_charges: int = 20
+    mean_charges: int = 8
+    covariance_charges: int = 70
     mean_clip: float = 12.0
     covariance_clip: float = 6.5
     num_factors: int = 64
-    warps: str = "0,0.75,1.5"
     selection_charges: int = 2
     selection_images: int = 20_000
     selection_epochs: int = 4
-    num_candidates: int = 1
-    classifier_learning_rate: float = 150.0
-    classifier_momentum: float = 0.9
-    classifier_clip: float = 0.2
-    noise_multiplier: float | None = None
-    latent_distribution: str = "normal"
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("datalens_plus",)
+    SOURCES: typing.ClassVar[dict[str, tuple[str, ...]]] = {
+        "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding")}
 
     def __post_init__(self):
         super().__post_init__()
-        for name, least in (("mean_charges", 1), ("covariance_charges", 1), ("classifier_steps", 0),
-                            ("num_factors", 1), ("num_candidates", 1)):
-            _validate.integer(name, getattr(self, name), at_least=least)
-        for name in ("mean_clip", "covariance_clip", "classifier_learning_rate", "classifier_clip"):
-            _validate.positive(name, getattr(self, name))
-        _validate.between("classifier_momentum", self.classifier_momentum, 0, 1, open_high=True)
-        for name, least in (("selection_charges", 0), ("selection_images", 1), ("selection_epochs", 1)):
-            _validate.integer(name, getattr(self, name), at_least=least)
-        for value in self.warp_choices:
-            _validate.real("warps", value)
-            _validate.require(value >= 0, "warps", value, ">= 0")
-        one = len(self.warp_choices) == 1
-        _validate.require((self.selection_charges == 0) == one, "selection_charges", self.selection_charges,
-                          "to be 0: there is one warp to choose" if one else f"> 0, to choose among warps={self.warps}")
-        _validate.require(self.classifier_steps > 0 or self.num_candidates == 1, "num_candidates", self.num_candidates,
-                          "to be 1 where classifier_steps is 0: nothing can choose")
-        if self.noise_multiplier is not None:
-            _validate.positive("noise_multiplier", self.noise_multiplier)
+        v = _validate
+        for name, least in (("num_factors", 1), ("selection_charges", 0), ("selection_images", 1),
+                            ("selection_epochs", 1)):
+            v.integer(name, getattr(self, name), at_least=least)
+        for name in ("mean_clip", "covariance_clip"):
+            v.positive(name, getattr(self, name))
+        v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
+        v.one_of("latent_distribution", self.latent_distribution, ("normal",))
+        used = {source for sources, _ in self.choices for source in sources}
+        for name, source in (("embedding_charges", "embedding"), ("mean_charges", "moments"),
+                             ("covariance_charges", "moments")):
+            v.integer(name, getattr(self, name), at_least=0)
+            v.require((getattr(self, name) > 0) == (source in used), name, getattr(self, name),
+                      f"> 0 for candidates={self.candidates}" if source in used else
+                      f"to be 0: no candidate of {self.candidates} has {source}")
+        one = len(self.choices) == 1
+        v.require((self.selection_charges == 0) == one, "selection_charges", self.selection_charges,
+                  "to be 0: there is one candidate" if one else f"> 0, to choose among {self.candidates}")
 
     @property
     def num_charges(self) -> int:
         """Of the whole run."""
-        return self.mean_charges + self.covariance_charges + self.classifier_steps + self.selection_charges
+        return self.embedding_charges + self.mean_charges + self.covariance_charges + self.selection_charges
 
     @property
-    def warp_choices(self) -> tuple[float, ...]:
-        """`warps` as numbers."""
-        return _numbers("warps", self.warps)
+    def choices(self) -> tuple[tuple[tuple[str, ...], float], ...]:
+        """`candidates`, each as its sources and its warp."""
+        found = []
+        for text in str(self.candidates).split(","):
+            source, _, warp = text.strip().partition(":")
+            _validate.one_of("candidates", source, tuple(self.SOURCES))
+            (warp,) = _numbers("candidates", warp)
+            _validate.real("candidates", warp)
+            _validate.require(warp >= 0, "candidates", text, "to have a warp >= 0")
+            found.append((self.SOURCES[source], warp))
+        return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@
   Image Classification through Scale"), which costs nothing. `--ema_decay 0` releases the last ones.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -21,7 +20,7 @@ import tensorflow as tf
 from datalens_tf import _files, _validate
 from datalens_tf.classification import networks
 from datalens_tf.classification.settings import ClassifierConfig
-from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit
+from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit, usable_only
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
 from datalens_tf.privacy.statement import Guarantee, make_statement, render_text
@@ -117,7 +116,8 @@ class PrivateClassifier:
         config = self.config = config.replace(**digests).resolved(len(dataset))
         identity = {"num_records": len(dataset),
                     "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
-        num_records, dataset = len(dataset), _usable(dataset)
+        # The sampling probability stays that of all records.
+        num_records, dataset = len(dataset), usable_only(dataset)
         training = DpSgd(config, dataset, model, features, noise_source(config))
         event, ledger = config.step_event(), None
         self.folder.create()
@@ -263,15 +263,6 @@ class DpSgd:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
         drawn = secret_stream(self._config, "sampling", step).random(len(self._labels))
         return np.flatnonzero(drawn < self._config.sampling_probability)
-
-
-def _usable(dataset):
-    """Without the records that have no label. Whether a record is among them is for itself to say: a neighbour has one
-    record more or less either way, and the sampling probability is of all records."""
-    if dataset.usable is None:
-        return dataset
-    return dataclasses.replace(dataset, images=dataset.images[dataset.usable], labels=dataset.labels[dataset.usable],
-                               usable=None)
 
 
 def _guarantee(config):

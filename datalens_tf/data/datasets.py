@@ -72,6 +72,21 @@ def to_unit(images: np.ndarray) -> np.ndarray:
     return images.astype(np.float32, copy=False)
 
 
+def usable_only(dataset: Dataset) -> Dataset:
+    """Without the records that are not usable. Whether one is among them is for itself to say, not for others."""
+    if dataset.usable is None:
+        return dataset
+    return dataclasses.replace(
+        dataset, images=dataset.images[dataset.usable], labels=dataset.labels[dataset.usable], usable=None,
+        users=None if dataset.users is None else dataset.users[dataset.usable])
+
+
+def chunks(dataset: Dataset, size: int = 1000) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Images, float32 in [0, 1], and labels of all records, so many at a time."""
+    for start in range(0, len(dataset), size):
+        yield to_unit(dataset.images[start:start + size]), dataset.labels[start:start + size]
+
+
 def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None = None, *, name: str = "arrays",
                class_names: Sequence[str] | None = None, usable: np.ndarray | None = None,
                users: np.ndarray | None = None) -> Dataset:

@@ -19,7 +19,7 @@ from typing import Any, Callable, Sequence, TextIO
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.data import Dataset, as_dataset
+from datalens_tf.data import Dataset, as_dataset, usable_only
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import charts, classifiers, image_quality, membership, utility
 from datalens_tf.evaluation.cache import Cache, data_key
@@ -194,14 +194,6 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
         "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2 ** 20, 2),
         **environment()}
     return found
-
-
-def usable_only(dataset: Dataset) -> Dataset:
-    """Without the records that teachers do not train on either."""
-    if dataset.usable is None:
-        return dataset
-    return dataclasses.replace(dataset, images=dataset.images[dataset.usable], labels=dataset.labels[dataset.usable],
-                               usable=None)
 
 
 def require_extra() -> None:

@@ -182,8 +182,9 @@ class RunSynthesizer(Synthesizer):
         """Writes a released generator with its statement."""
         model = {"image_shape": self.config.image_shape, "num_classes": self.config.num_classes,
                  "class_names": class_names}
+        generator = student.released()
         return export_generator(
-            student.released(), directory, latent_dim=self.config.latent_dim, num_classes=self.config.num_classes,
+            generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.num_classes,
             latent_distribution=self.config.latent_distribution, class_names=class_names, **kwargs,
             assets={**_statement_files(statement, model), "LICENSE": LICENSE, **(terms or {})})
 

@@ -15,14 +15,14 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
   square, which would reward images for being alike.
 """
 
-from typing import Any
+from typing import Any, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.data.datasets import Dataset, chunks, fingerprint, usable_only
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
@@ -46,7 +46,6 @@ _AUTOENCODER = (" Before it, the sum of x x^T over records x, shortened to l2 no
                 "replacing one changes it by at most sqrt(2) * {clip_norm:g}^2.")
 _CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoencoder computed from one release of all "
           "records' second moments, with as much noise.")
-_CHUNK = 1000  # records whose features are in memory at once
 
 
 class DpMerf(RunSynthesizer):
@@ -60,7 +59,9 @@ class DpMerf(RunSynthesizer):
         mechanism, noise = MeanEmbedding(noise_multiplier=config.noise_multiplier), noise_source(config)
         self.folder.create()
         with exclusive(self.folder.path):
-            identity = {"num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)}
+            identity = {"num_records": len(dataset),
+                        "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
+            num_records, dataset = len(dataset), usable_only(dataset)
             ledger = open_run(self.folder, config, identity, mechanism.dp_event())
             releases = ReleaseStore(self.folder.releases)
             releases.check(ledger)
@@ -79,11 +80,11 @@ class DpMerf(RunSynthesizer):
                 dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
             if config.autoencoder_dim:
                 moment = SecondMoment(clip_norm=config.autoencoder_clip_norm, noise_multiplier=config.noise_multiplier)
-                noisy = released(1, moment, lambda: moment.sums(images for images, _ in _chunks(dataset)))
+                noisy = released(1, moment, lambda: moment.sums(images for images, _ in chunks(dataset)))
                 frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
             frequencies = tf.constant(frequencies)
             noisy = released(_num_releases(config), mechanism, lambda: mechanism.sums(
-                _batches(dataset, frequencies), config.num_classes))
+                feature_batches(dataset, frequencies), config.num_classes))
             student = EmbeddingStudent(config, mechanism.means(noisy), frequencies)
             self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
@@ -100,7 +101,7 @@ class DpMerf(RunSynthesizer):
                      "generator was fitted to these numbers alone." + (_CODES if config.autoencoder_dim else ""),
             seeds=f"seed {config.seed} for random features, weights, latents and labels")
         return student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - len(releases), noise,
-                                       len(dataset))
+                                       num_records)
 
     def request_stop(self) -> None:
         if self._loop is None:  # Nothing that could be saved has begun.
@@ -168,15 +169,8 @@ def _num_releases(config: DpMerfConfig) -> int:
     return 2 if config.autoencoder_dim else 1
 
 
-def _chunks(dataset: Dataset):
-    """Images and labels of all records."""
-    for start in range(0, len(dataset), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        yield to_unit(dataset.images[chunk]), dataset.labels[chunk]
-
-
-def _batches(dataset: Dataset, frequencies: tf.Tensor):
-    """Features and labels of all records, in chunks."""
+def feature_batches(dataset: Dataset, frequencies: tf.Tensor) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Features [n, D] and labels [n] of all records, in chunks."""
     of = tf.function(RandomFourierFeatures.of, reduce_retracing=True)
-    for images, labels in _chunks(dataset):
+    for images, labels in chunks(dataset):
         yield of(images, frequencies).numpy(), labels

@@ -73,16 +73,20 @@ def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence
     parser.add_argument("--size", choices=SIZES, default="full", help="small: minutes per cell, for trying it out")
     parser.add_argument("--teachers", type=int, default=None, help="instead of the size's")
     parser.add_argument("--steps", type=int, default=None, help="instead of the size's")
+    parser.add_argument("--variants", nargs="+", default=None, help="names of the rows to train; by default all")
     parser.add_argument("--only_table", action="store_true", help="of what there is")
     args = parser.parse_args()
     size = SIZES[args.size] | {name: value for name, value in (
         ("num_teachers", args.teachers), ("num_steps", args.steps)) if value is not None}
     base = preset(args.dataset, args.epsilon).replace(**size)
     variants = variants_of(base)
+    unknown = sorted(set(args.variants or ()) - {row.name for row in variants})
+    if unknown:
+        parser.error(f"Expected --variants of {', '.join(row.name for row in variants)}, got {', '.join(unknown)}.")
     if not args.only_table:
         image_shape = load_dataset(args.dataset).image_shape
         for seed in range(args.seeds):
-            for variant in variants:
+            for variant in [row for row in variants if args.variants is None or row.name in args.variants]:
                 fill(args.runs_dir, base, variant, image_shape, seed, args.classifiers, args.size)
                 write_table(args.runs_dir, table, base, variants)
     print(write_table(args.runs_dir, table, base, variants), end="")

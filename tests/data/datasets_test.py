@@ -1,5 +1,6 @@
 """Data sets: what is accepted, what is refused in one line, and an order of records that knows no labels."""
 
+import dataclasses
 import io
 import os
 import pathlib
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datalens_tf.data import as_dataset, load_dataset, to_unit
+from datalens_tf.data import as_dataset, load_dataset, to_unit, usable_only
+from datalens_tf.data.datasets import chunks
 from datalens_tf.errors import DataError, InvalidArgumentError
 
 PREPARED = os.environ.get("TFDS_DATA_DIR")
@@ -377,3 +379,17 @@ class TestTensorFlowDatasets:
         test = load_dataset("fashion_mnist", split="test")
         assert np.bincount(test.labels).tolist() == [1000] * 10
         assert test.class_names[-1] == "Ankle boot"
+
+
+def test_usable_only_and_chunks_keep_records_and_labels_together():
+    usable = np.array([True, False, True, True, False])
+    images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.ones((1, 4, 4, 1), np.uint8)
+    data = dataclasses.replace(as_dataset(images, np.arange(5), 5), usable=usable, users=np.arange(5))
+    kept = usable_only(data)
+    assert kept.usable is None and list(kept.labels) == list(kept.users) == [0, 2, 3]
+    assert usable_only(kept) is kept
+    found = list(chunks(kept, 2))
+    assert [len(labels) for _, labels in found] == [2, 1]
+    for images, labels in found:
+        assert images.dtype == np.float32
+        np.testing.assert_array_equal(images[:, 0, 0, 0] * 255, labels)

@@ -1,12 +1,12 @@
-"""DataLens+: moments and a classifier, charged before they are drawn, and a generator that is a function of both."""
+"""DataLens+: sums charged before they are drawn, and a generator that is a function of them."""
 
-import dp_accounting
+import dataclasses
+
 import numpy as np
 import pytest
 
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
-from datalens_tf.mechanisms.linear_gradient import LinearGradient
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
@@ -16,9 +16,12 @@ from datalens_tf.training.checkpoint import ReleaseStore
 from tests.synthesizers.conformance import PrivateSynthesizerConformance
 from tests.training import tiny
 
-CONFIG = DataLensPlusConfig(mean_charges=2, covariance_charges=3, classifier_steps=4, num_factors=3, num_candidates=2,
-                            warps="1", selection_charges=0, epsilon=2.0)
-MECHANISMS = (MeanEmbedding, SecondMoment, LinearGradient, CorrectCounts)
+CONFIG = DataLensPlusConfig(
+    candidates="both:1.5", embedding_charges=4, mean_charges=2, covariance_charges=6, selection_charges=0,
+    selection_images=60, selection_epochs=1, num_factors=3, num_features=64, batch_size=12,
+    fit_steps=5, latent_dim=4, generator_filters=4, generator_units=8, epsilon=2.0)
+CHOICE = {"candidates": "moments:0,both:1.5", "covariance_charges": 3, "selection_charges": 3}
+MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
 
 
 def watch(monkeypatch, note):
@@ -35,17 +38,18 @@ class TestDataLensPlus(PrivateSynthesizerConformance):
     CONFIG = CONFIG
 
     def test_the_noise_is_what_the_budget_asks_for(self, run):
+        """Twelve charges, with a choice and without."""
         statement, text = run.privacy_statement(), run.folder.statement_text.read_text()
-        assert run.config.noise_multiplier == accounting.calibrate_noise_multiplier(9, 2.0, 1e-5, "gdp")
-        assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 9
-        assert "4 sums of a classifier's gradients" in " ".join(text.split())
+        assert run.config.noise_multiplier == accounting.calibrate_noise_multiplier(12, 2.0, 1e-5, "gdp")
+        assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 12
+        assert "the sum of 64 random features of its images" in " ".join(text.split())
 
     def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
         drawn, data = [], tiny.dataset()
         watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
-        run = self.make(tmp_path).fit(data.images, data.labels)
-        assert len(drawn) == 6
+        run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        assert len(drawn) == 4
         found = accounting.epsilon_of(drawn, 1e-5, "gdp")
         assert found == pytest.approx(run.privacy_statement()["epsilon"], rel=1e-9)
 
@@ -53,8 +57,8 @@ class TestDataLensPlus(PrivateSynthesizerConformance):
         seen, data = [], tiny.dataset()
         watch(monkeypatch, lambda _, index: seen.append(
             (index, len(PrivacyLedger.read(tmp_path / "ledger.jsonl").charges))))
-        self.make(tmp_path).fit(data.images, data.labels)
-        assert seen == [(1, 2), (4, 5), (5, 6), (6, 7), (7, 8), (8, 9)]
+        self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        assert seen == [(3, 4), (5, 6), (8, 9), (11, 12)]
 
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch):
         """Other records with the same releases give the same generator: nothing else was looked at."""
@@ -65,76 +69,58 @@ class TestDataLensPlus(PrivateSynthesizerConformance):
                 return kept[-1]
 
             monkeypatch.setattr(kind, "privatize", keeping)
-        first = self.make(tmp_path / "a").fit(data.images, data.labels)
+        first = self.make(tmp_path / "a", **CHOICE).fit(data.images, data.labels)
         replay = iter(list(kept))
         for kind in MECHANISMS:
             monkeypatch.setattr(kind, "privatize", lambda *args: next(replay))
-        second = self.make(tmp_path / "b").fit(other.images, other.labels)
+        second = self.make(tmp_path / "b", **CHOICE).fit(other.images, other.labels)
         np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
 
-    def test_a_charge_without_its_release_is_burnt_and_nothing_is_drawn_again(self, tmp_path, monkeypatch):
-        def killed(*args):
-            raise KeyboardInterrupt
-
-        data = tiny.dataset()
-        monkeypatch.setattr(ReleaseStore, "store", killed)
-        with pytest.raises(KeyboardInterrupt):
-            self.make(tmp_path).fit(data.images, data.labels)
-        monkeypatch.undo()
-        run = self.make(tmp_path).fit(data.images, data.labels)
-        statement = run.privacy_statement()
-        # Two charges were lost, so that two steps of the classifier could not be paid for.
-        assert statement["num_charges"] == 9 and statement["num_burnt_charges"] == 2
-        assert statement["epsilon"] <= 2.0
-
-    def test_more_lost_than_the_classifier_costs_is_one_clear_line(self, tmp_path):
-        data = tiny.dataset()
-        event = dp_accounting.GaussianDpEvent(accounting.calibrate_noise_multiplier(9, 2.0, 1e-5, "gdp"))
-        run = self.make(tmp_path).fit(data.images, data.labels)
-        ledger = PrivacyLedger.open(run.folder.ledger)
-        with pytest.raises(BudgetExhaustedError, match="does not pay for another step"):
-            ledger.spend(event, step=0)
-
-
-class TestWithAChoice(PrivateSynthesizerConformance):
-    """Without a classifier in the generator there are no steps to stop in the middle of."""
-
-    CONFIG = CONFIG.replace(classifier_steps=0, num_candidates=1, warps="0,1.5", selection_charges=4,
-                            selection_images=60, selection_epochs=1)
-    test_interrupted_and_resumed_equals_uninterrupted = None
-    test_damaged_checkpoints_are_one_clear_line = None
-
-    def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch):
-        drawn, data = [], tiny.dataset()
-        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
-        statement = self.make(tmp_path).fit(data.images, data.labels).privacy_statement()
-        assert len(drawn) == 3 and statement["num_charges"] == 9
-        assert accounting.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
-
-    @pytest.mark.parametrize("counts, warp", [((7.0, 3.0), 0.0), ((3.0, 7.0), 1.5)])
-    def test_the_warp_is_the_one_with_the_larger_released_number(self, tmp_path, monkeypatch, counts, warp):
+    @pytest.mark.parametrize("counts, sources, warp", [
+        ((7.0, 3.0), 1, 0.0), ((3.0, 7.0), 2, 1.5)])
+    def test_the_candidate_is_the_one_with_the_largest_released_number(self, tmp_path, monkeypatch, counts, sources,
+                                                                       warp):
         monkeypatch.setattr(CorrectCounts, "privatize", lambda *args: np.array(counts))
-        data, set_to = tiny.dataset(), []
-        original = datalens_plus.Fitted.set_warp
-        monkeypatch.setattr(datalens_plus.Fitted, "set_warp",
-                            lambda self, value: (set_to.append(value), original(self, value)))
-        self.make(tmp_path).fit(data.images, data.labels)
-        assert set_to == [0.0, 1.5, warp]
+        data, chosen = tiny.dataset(), []
+        original = datalens_plus.Fitted.released
+        monkeypatch.setattr(datalens_plus.Fitted, "released", lambda self: chosen.append(original(self)) or chosen[-1])
+        self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        assert len(chosen[0].sources) == sources and chosen[0].warp == warp
 
-    def test_without_budget_left_for_the_choice_the_first_is_taken(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("killed_at", ["embedding", "choice"])
+    def test_a_charge_without_its_release_is_burnt_and_the_run_can_end(self, tmp_path, monkeypatch, killed_at):
+        """Either cost four charges. Without budget left for the choice the first candidate is taken."""
+        def killed(*args):
+            raise KeyboardInterrupt
+
+        data, chosen = tiny.dataset(), []
+        with monkeypatch.context() as patched:
+            at = (ReleaseStore, "store") if killed_at == "embedding" else (CorrectCounts, "privatize")
+            patched.setattr(*at, killed)
+            with pytest.raises(KeyboardInterrupt):
+                self.make(tmp_path, **CHOICE | {"selection_charges": 4}).fit(data.images, data.labels)
+        original = datalens_plus.Fitted.choose
+        monkeypatch.setattr(datalens_plus.Fitted, "choose",
+                            lambda self, number: (chosen.append(number), original(self, number)))
+        run = self.make(tmp_path, **CHOICE | {"selection_charges": 4})
+        statement = run.fit(data.images, data.labels).privacy_statement()
+        assert statement["num_charges"] == 13 and statement["num_burnt_charges"] == 4
+        assert chosen == [0] and statement["epsilon"] <= 2.0
+
+    def test_more_lost_than_the_choice_costs_is_one_clear_line(self, tmp_path, monkeypatch):
         def killed(*args):
             raise KeyboardInterrupt
 
         data = tiny.dataset()
-        monkeypatch.setattr(CorrectCounts, "privatize", killed)  # Its four charges are burnt.
-        with pytest.raises(KeyboardInterrupt):
-            self.make(tmp_path).fit(data.images, data.labels)
-        statement = self.make(tmp_path).fit(data.images, data.labels).privacy_statement()
-        assert statement["num_charges"] == 9 and statement["num_burnt_charges"] == 4
-        assert statement["epsilon"] <= 2.0
+        with monkeypatch.context() as patched:
+            patched.setattr(ReleaseStore, "store", killed)
+            with pytest.raises(KeyboardInterrupt):
+                self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        with pytest.raises(BudgetExhaustedError, match="does not pay for another step"):
+            self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
 
     def test_stopped_before_the_choice_it_goes_on_from_what_was_released(self, tmp_path, monkeypatch):
-        data, run = tiny.dataset(), self.make(tmp_path)
+        data, run = tiny.dataset(), self.make(tmp_path, **CHOICE)
 
         def stopping(*args, **kwargs):
             run.request_stop()
@@ -143,12 +129,39 @@ class TestWithAChoice(PrivateSynthesizerConformance):
         found = datalens_plus.utility.train_on_synthetic
         with monkeypatch.context() as patched:
             patched.setattr(datalens_plus.utility, "train_on_synthetic", stopping)
-            with pytest.raises(TrainingInterrupted, match="before the warp was chosen.*--resume"):
+            with pytest.raises(TrainingInterrupted, match="before a candidate was chosen.*--resume"):
                 run.fit(data.images, data.labels)
         before = run.folder.ledger.read_bytes()
-        statement = self.make(tmp_path).fit(data.images, data.labels).privacy_statement()
+        statement = self.make(tmp_path, **CHOICE).fit(data.images, data.labels).privacy_statement()
         assert run.folder.ledger.read_bytes().startswith(before)
-        assert statement["num_charges"] == 9 and statement["num_burnt_charges"] == 0
+        assert statement["num_charges"] == 12 and statement["num_burnt_charges"] == 0
+
+    def test_records_without_a_label_count_nowhere(self, tmp_path):
+        """What stands in for the missing label must not matter."""
+        usable, made = np.arange(20) != 4, []
+        for label in (0, 2):
+            data = tiny.dataset()
+            data = dataclasses.replace(data, labels=np.where(usable, data.labels, label), usable=usable)
+            made.append(self.make(tmp_path / str(label), insecure_noise_seed=1).fit_dataset(data))
+        np.testing.assert_array_equal(made[0].sample(9, seed=0)[0], made[1].sample(9, seed=0)[0])
+        assert made[0].privacy_statement()["num_records"] == 20
+
+
+class TestMomentsAlone(PrivateSynthesizerConformance):
+    """One candidate without a generator to fit: there are no steps to stop in the middle of."""
+
+    CONFIG = CONFIG.replace(candidates="moments:1", embedding_charges=0)
+    test_interrupted_and_resumed_equals_uninterrupted = None
+    test_damaged_checkpoints_are_one_clear_line = None
+
+    def test_only_what_is_used_is_released(self, tmp_path, monkeypatch):
+        drawn, data = [], tiny.dataset()
+        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
+        run = self.make(tmp_path).fit(data.images, data.labels)
+        statement = run.privacy_statement()
+        assert len(drawn) == 2 and statement["num_charges"] == 8
+        assert accounting.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
+        assert "random features of its images" not in " ".join(run.folder.statement_text.read_text().split())
 
 
 def test_half_resolution_keeps_lengths_of_smooth_images_and_comes_back():
@@ -167,10 +180,14 @@ def test_directions_that_noise_alone_explains_are_left_out():
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"num_candidates": 2}, "num_candidates"), ({"warps": "0,-1"}, "warps"), ({"warps": "x"}, "warps"),
-    ({"selection_charges": 0}, "selection_charges"), ({"warps": "1"}, "selection_charges"),
+    ({"candidates": "moments:-1"}, "candidates"), ({"candidates": "moments"}, "candidates"),
+    ({"candidates": "other:1"}, "candidates='other' to be one of moments, embedding, both"),
+    ({"candidates": "moments:inf"}, "candidates"), ({"candidates": ""}, "candidates"),
+    ({"selection_charges": 0}, "selection_charges"), ({"candidates": "both:1"}, "selection_charges"),
+    ({"candidates": "embedding:0,embedding:1"}, "mean_charges=8 to be 0"),
+    ({"embedding_charges": 0}, "embedding_charges"),
     ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"),
-    ({"classifier_momentum": 1.0}, "classifier_momentum")])
+    ({"autoencoder_dim": 3}, "autoencoder_dim"), ({"latent_distribution": "uniform"}, "latent_distribution")])
 def test_bad_settings_are_refused(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         DataLensPlusConfig(**changes)

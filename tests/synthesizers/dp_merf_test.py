@@ -1,5 +1,7 @@
 """DP-MERF: one release, then fitting to it alone."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -39,6 +41,15 @@ class TestDpMerf(PrivateSynthesizerConformance):
             patched.setattr(MeanEmbedding, "privatize", lambda *args: noisy)
             second.fit(other.images, other.labels)
         np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+
+    def test_records_without_a_label_count_nowhere(self, tmp_path):
+        """What stands in for the missing label must not matter."""
+        usable, made = np.arange(20) != 4, []
+        for label in (0, 2):
+            data = tiny.dataset()
+            data = dataclasses.replace(data, labels=np.where(usable, data.labels, label), usable=usable)
+            made.append(self.make(tmp_path / str(label), insecure_noise_seed=1).fit_dataset(data))
+        np.testing.assert_array_equal(made[0].sample(9, seed=0)[0], made[1].sample(9, seed=0)[0])
 
     def test_a_charge_without_its_release_is_burnt_and_nothing_is_drawn_again(self, tmp_path, monkeypatch):
         def killed(*args):

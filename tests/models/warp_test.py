@@ -1,0 +1,54 @@
+"""Warped images of one or two sources: moved as named, within bounds, and as likely from each."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datalens_tf.models.warp import NUM_MOVES, WarpedGenerator, affine_warp, matrices
+from tests.models.factor_generator_test import SHAPE, generator, latents
+
+
+def test_no_warp_is_no_warp():
+    images = tf.constant(np.random.default_rng(0).random((3, 12, 8, 2)), tf.float32)
+    np.testing.assert_allclose(affine_warp(images, matrices(tf.zeros([3, 6]), (12, 8, 2))), images, atol=1e-6)
+
+
+@pytest.mark.parametrize("moves, expected", [
+    ([0, 0, 0, 0, 28 / 0.8 / 8, 0], lambda image: np.concatenate([image[:, 1:], image[:, -1:]], 1)),
+    ([0, 0, 0, 0, 0, 28 / 0.8 / 8], lambda image: np.concatenate([image[1:], image[-1:]], 0)),
+    ([np.pi / 2 / 0.1, 0, 0, 0, 0, 0], np.rot90)])
+def test_shifts_and_turns_are_what_they_are_called(moves, expected):
+    image = np.random.default_rng(1).random((8, 8, 1)).astype(np.float32)
+    warped = affine_warp(tf.constant(image[None]), matrices(tf.constant([moves], tf.float32), SHAPE))[0]
+    np.testing.assert_allclose(warped, expected(image), atol=1e-4)
+
+
+def test_warped_images_stay_within_bounds():
+    made = WarpedGenerator(SHAPE, [generator()], 20.0)
+    images = made([latents(made, 200), tf.zeros([200], tf.int32)]).numpy()
+    assert np.all(np.isfinite(images)) and images.min() >= 0 and images.max() <= 1
+
+
+def test_without_a_warp_images_are_those_of_the_source():
+    source = generator()
+    made = WarpedGenerator(SHAPE, [source], 0.0)
+    drawn, labels = latents(made, 9), tf.constant([0, 1, 1] * 3)
+    assert made.latent_dim == 3 + 1 + NUM_MOVES
+    np.testing.assert_array_equal(made([drawn, labels]), source([drawn[:, :3], labels]))
+
+
+def test_two_sources_give_half_of_the_images_each():
+    sources = [generator(num_factors=3), generator(num_factors=5)]
+    made = WarpedGenerator(SHAPE, sources, 0.0)
+    drawn, labels = latents(made, 4000), tf.zeros([4000], tf.int32)
+    images = made([drawn, labels]).numpy()
+    found = [np.all(images == source([drawn[:, :source.latent_dim], labels]).numpy(), axis=(1, 2, 3))
+             for source in sources]
+    assert np.all(found[0] ^ found[1]) and abs(found[0].sum() - 2000) < 6 * np.sqrt(1000)
+
+
+def test_each_image_is_its_own_latents_and_label():
+    made = WarpedGenerator(SHAPE, [generator(3), generator(5)], 1.0)
+    drawn, labels = latents(made, 6), tf.constant([0, 1, 0, 1, 1, 0])
+    alone = [made([drawn[i:i + 1], labels[i:i + 1]])[0] for i in range(6)]
+    np.testing.assert_allclose(made([drawn, labels]), alone, atol=1e-5)
