@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,3 +80,22 @@ def test_the_table_has_the_epsilon_of_each_runs_own_statement(scripts, tmp_path)
     assert lines[2].endswith("| gdp | 0.6000 | 0.1414 | 2 | 0.7123 |")
     assert "| 0.5000 | 1e-05 | gdp | 0.2500 | - | 1 | 0.517 |" in lines[3] and len(lines) == 4
     assert (tmp_path / "table7.csv").read_text().count("\n") == 3 and (tmp_path / "table7.png").stat().st_size > 1000
+
+
+def test_rows_and_the_papers_settings_can_be_chosen(scripts, tmp_path, monkeypatch, capsys):
+    variants, filled = scripts["variants"], []
+    monkeypatch.setattr(variants, "fill", lambda runs_dir, base, variant, *_: filled.append((base, variant.name)))
+    monkeypatch.setattr(variants, "load_dataset", lambda name: SimpleNamespace(image_shape=SHAPE))
+
+    def main(*flags):
+        monkeypatch.setattr(sys, "argv", ["table7.py", "--runs_dir", str(tmp_path), "--epsilon", "80", *flags])
+        variants.main("", "table7", scripts["table7"].ablations)
+
+    main("--seeds", "1")
+    main("--seeds", "2", "--variants", "full", "no_top_k", "--settings_of", "1")
+    assert [name for _, name in filled[5:]] == ["full", "no_top_k"] * 2 and len(filled) == 9
+    first, last = filled[0][0], filled[-1][0]
+    assert (first.top_k, last.top_k) == (300, 200) and first.epsilon == last.epsilon == 80
+    with pytest.raises(SystemExit):
+        main("--variants", "half")
+    assert "Expected --variants of full, no_top_k" in capsys.readouterr().err

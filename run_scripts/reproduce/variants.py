@@ -68,6 +68,8 @@ def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence
     parser.add_argument("--runs_dir", type=pathlib.Path, required=True)
     parser.add_argument("--dataset", default="mnist", help="one that has a preset")
     parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--settings_of", type=float, choices=(1.0, 10.0), default=None,
+                        help="the paper's settings for this epsilon, by default the nearer one")
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--classifiers", type=int, default=1, help="how many are trained to measure a generator")
     parser.add_argument("--size", choices=SIZES, default="full", help="small: minutes per cell, for trying it out")
@@ -78,7 +80,7 @@ def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence
     args = parser.parse_args()
     size = SIZES[args.size] | {name: value for name, value in (
         ("num_teachers", args.teachers), ("num_steps", args.steps)) if value is not None}
-    base = preset(args.dataset, args.epsilon).replace(**size)
+    base = preset(args.dataset, args.settings_of or args.epsilon).replace(epsilon=args.epsilon, **size)
     variants = variants_of(base)
     unknown = sorted(set(args.variants or ()) - {row.name for row in variants})
     if unknown:

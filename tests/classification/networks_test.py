@@ -60,6 +60,16 @@ def test_they_equal_those_of_each_record_alone(make):
     assert [part.shape for part in parts] == [weight.shape for weight in model.trainable_weights]
 
 
+def test_the_small_network_standardises_pixels_by_public_constants():
+    """Black and white become -1/3 and 3, whatever the data; gradients are of weights behind that."""
+    model = networks.small_classifier((16, 16, 1), 3, 0)
+    seen = tf.keras.Model(model.inputs, model.layers[0].output)
+    np.testing.assert_allclose(np.ravel(seen(np.array([0.0, 1.0]).repeat(256).reshape(2, 16, 16, 1)))[[0, -1]],
+                               [-1 / 3, 3], rtol=1e-6)
+    x, y = data(shape=(16, 16, 1))
+    np.testing.assert_allclose(networks.PerExampleGradients(model)(x, y, SEED), one_at_a_time(model, x, y), atol=2e-5)
+
+
 @pytest.mark.parametrize("make", [chain, branched, lambda: networks.new_network("large", (12, 12, 2), 3, 0)])
 def test_a_record_does_not_see_the_others(make):
     x, y = data()
