@@ -231,12 +231,13 @@ class DpSgd:
         """One charged step; returns the length of the noisy gradient, which is released anyway."""
         total = self.compressed_sum(self._sampled(step), secret_stream(self._config, "dropout", step))
         gradient = self.mechanism.privatize(total, self.noise, charge) / self._config.batch_size
+        rate = learning_rate(self._config, step)
         for weight, part in zip(self._weights, self._gradients.unflatten(tf.constant(gradient, tf.float32))):
-            weight.assign_sub(self._config.learning_rate * part)
+            weight.assign_sub(rate * part)
             if not np.isfinite(weight.numpy()).all():
                 raise TrainingDivergedError(f"Expected finite weights after step {step}; lower learning_rate.")
         # The average warms up with the number of steps, so that the initial weights are soon forgotten.
-        decay = min(self._config.ema_decay, step / (step + 9))
+        decay = min(self._config.ema_decay, step / (step + 4))
         for weight, average in zip(self._weights, self._average):
             average.assign(decay * average + (1 - decay) * weight)
         return float(np.linalg.norm(gradient))
@@ -263,6 +264,12 @@ class DpSgd:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
         drawn = secret_stream(self._config, "sampling", step).random(len(self._labels))
         return np.flatnonzero(drawn < self._config.sampling_probability)
+
+
+def learning_rate(config: ClassifierConfig, step: int) -> float:
+    """That of a step, from 1 to num_steps."""
+    falling = config.learning_rate_decay * config.num_steps
+    return config.learning_rate * min(1.0, (config.num_steps - step + 1) / falling if falling else 1.0)
 
 
 def _guarantee(config):

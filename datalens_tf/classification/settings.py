@@ -34,8 +34,9 @@ class ClassifierConfig(RunConfig):
         it to the budget.
       num_steps: each is charged; None for as many as noise_multiplier pays for, or 1,500 if that is not given either.
       learning_rate: of SGD without momentum.
+      learning_rate_decay: share of the steps, the last ones, over which the learning rate falls to 0, linearly.
       ema_decay: decay, at most, of the exponential moving average of the weights that is released; it covers about the
-        last tenth of the steps. 0 releases the last weights. Post-processing, free in privacy.
+        last fifth of the steps. 0 releases the last weights. Post-processing, free in privacy.
       network: `small`, the network of the paper's experiments, 26,010 weights on MNIST; or `large`, the one that
         `datalens evaluate` trains, 515,146.
       model: file of a Keras model to train instead, from the weights that it has.
@@ -54,6 +55,7 @@ class ClassifierConfig(RunConfig):
     noise_multiplier: float | None = None
     num_steps: int | None = None
     learning_rate: float = 0.1
+    learning_rate_decay: float = 0.5
     ema_decay: float = 0.9999
     network: str = "small"
     model: str | None = None
@@ -74,6 +76,7 @@ class ClassifierConfig(RunConfig):
             v.positive(name, getattr(self, name))
         for name in ("top_k_norm", "top_k_dimensions"):
             v.between(name, getattr(self, name), 0, 1, open_low=True)
+        v.between("learning_rate_decay", self.learning_rate_decay, 0, 1)
         v.between("ema_decay", self.ema_decay, 0, 1, open_high=True)
         if self.epsilon is None:
             v.require(not self.noise_multiplier, "noise_multiplier", self.noise_multiplier,

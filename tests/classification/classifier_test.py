@@ -144,7 +144,7 @@ def test_chunks_and_padding_do_not_matter(monkeypatch):
 def test_with_all_kept_a_step_is_the_librarys_dp_sgd():
     """tensorflow_privacy's optimizer without noise, on the same batch."""
     config = CONFIG.replace(top_k_norm=1.0, sampling_probability=1.0, batch_size=20, clip_norm=0.3, learning_rate=0.5,
-                            noise_multiplier=1.0, epsilon=100.0)
+                            learning_rate_decay=0.0, noise_multiplier=1.0, epsilon=100.0)
     mine, theirs = small_model(), small_model()
     training = dp_sgd(config, mine)
     optimizer = tfp.DPKerasSGDOptimizer(l2_norm_clip=0.3, noise_multiplier=0.0, num_microbatches=20, learning_rate=0.5)
@@ -156,6 +156,21 @@ def test_with_all_kept_a_step_is_the_librarys_dp_sgd():
     for found, expected, start in zip(mine.get_weights(), theirs.get_weights(), small_model().get_weights()):
         np.testing.assert_allclose(found, expected, atol=3 * 0.5 * 0.3 * 1e-5)
         assert np.abs(expected - start).max() > 1e-3
+
+
+@pytest.mark.parametrize("decay, expected", [(0.0, [1, 1, 1, 1]), (0.5, [1, 1, 1, 0.5]), (1.0, [1, 0.75, 0.5, 0.25])])
+def test_the_learning_rate_falls_over_the_last_steps(decay, expected):
+    """As a function of the settings alone; weights move by as much."""
+    config = CONFIG.replace(learning_rate=0.4, learning_rate_decay=decay, sampling_probability=1.0, ema_decay=0.0)
+    rates = [classifier_module.learning_rate(config, step) for step in (1, 2, 3, 4)]
+    np.testing.assert_allclose(rates, np.multiply(0.4, expected))
+    moved = []
+    for changes in ({}, {"learning_rate_decay": 0.0}):
+        model = small_model()
+        dp_sgd(config.replace(**changes), model).train(4, 0)  # The first step taken, at the rate of the last.
+        moved.append([weight - start for weight, start in zip(model.get_weights(), small_model().get_weights())])
+    for found, whole in zip(*moved):
+        np.testing.assert_allclose(found, expected[3] * whole, atol=1e-6)
 
 
 def test_compression_changes_what_is_learned():
@@ -173,7 +188,7 @@ def test_what_is_released_is_the_moving_average(ema_decay):
     training, expected = dp_sgd(CONFIG.replace(ema_decay=ema_decay), model), model.get_weights()
     for step in (1, 2, 3):
         training.train(step, 0)
-        decay = min(ema_decay, step / (step + 9))
+        decay = min(ema_decay, step / (step + 4))
         expected = [decay * old + (1 - decay) * new for old, new in zip(expected, model.get_weights())]
     last = model.get_weights()
     training.release()
@@ -350,6 +365,7 @@ def test_a_budget_for_nothing_trains_nothing(tmp_path):
     ({"top_k_norm": 1.2}, "top_k_norm=1.2 in"), ({"top_k_dimensions": 0.0}, "top_k_dimensions=0.0 in"),
     ({"noise_multiplier": 0.0}, "noise_multiplier=0.0 > 0"), ({"network": "huge"}, "network='huge'"),
     ({"epsilon": None, "noise_multiplier": 1.0}, "noise_multiplier=1.0 to be absent"), ({"epsilon": -1.0}, "epsilon"),
+    ({"learning_rate_decay": 1.1}, "learning_rate_decay=1.1 in"),
     ({"num_steps": 0}, "num_steps=0"), ({"ema_decay": 1.0}, "ema_decay=1.0 in"), ({"batch_size": 0}, "batch_size=0")])
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
