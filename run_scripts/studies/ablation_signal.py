@@ -2,10 +2,10 @@
 
     python run_scripts/studies/ablation_signal.py [--preset mnist] [--epsilon 1] [--num_teachers 100] [--num_steps 40]
 
-Accuracies of single runs scatter by more than the variants differ. So here the variants compress the *same* gradients, of
-a small ensemble in training, and what is printed is the cosine between what would be released and the mean of the clipped
-gradients: over images, late steps and draws of the noise. Columns are noise levels: sigma / N of the full method;
-each variant gets that times the ratio of its sensitivity to the full method's, which is the same epsilon.
+Accuracies of single runs scatter by more than the variants differ. So here the variants compress the *same*
+gradients, of a small ensemble in training, and what is printed is the cosine between what would be released and the
+mean of the clipped gradients: over images, late steps and draws of the noise. Columns are noise levels: sigma / N of the
+full method; each variant gets that times the ratio of its sensitivity to the full method's, which is the same epsilon.
 
 It says what records said, and no epsilon covers it.
 """
