@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, usable_only
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.methods import DcganConfig
 from datalens_tf.models.discriminator import EnsembleDiscriminator
@@ -33,8 +33,8 @@ class Dcgan(RunSynthesizer):
         self.folder.create()
         with exclusive(self.folder.path):
             open_unpriced_run(self.folder, config, {
-                "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)})
-            gan = Gan(config, dataset)
+                "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)})
+            gan = Gan(config, usable_only(dataset))
             self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks)
             self._loop.run(gan.train)

@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, usable_only
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
 from datalens_tf.methods import DpCganConfig, DpGanConfig
@@ -63,12 +63,14 @@ class DpGan(RunSynthesizer):
 
     def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
         config = self.config = _resolved(self.config, len(dataset))
-        gan = PrivateGan(config, dataset, noise_source(config))
+        # The sampling probability stays that of all records.
+        gan = PrivateGan(config, usable_only(dataset), noise_source(config))
         event = gan.mechanism.dp_event()
         self.folder.create()
         with exclusive(self.folder.path):
             ledger = open_run(self.folder, config, {
-                "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels)}, event)
+                "num_records": len(dataset),
+                "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}, event)
             self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
                               ledger=ledger, event=event)

@@ -4,25 +4,21 @@
 
 Accuracies of single runs scatter by more than the variants differ. So here the variants compress the *same*
 gradients, of a small ensemble in training, and what is printed is the cosine between what would be released and the
-mean of the clipped gradients: over images, late steps and draws of the noise. Columns are noise levels: sigma / N of the
-full method; each variant gets that times the ratio of its sensitivity to the full method's, which is the same epsilon.
+mean of the clipped gradients: over images, late steps and draws of the noise. Columns are noise levels: sigma / N of
+the full method; each variant gets that times the ratio of its sensitivity to the full method's, the same epsilon.
 
 It says what records said, and no epsilon covers it.
 """
 
 import argparse
-import tempfile
 
 import numpy as np
 import tensorflow as tf
-from convergence import SEEN, Watched
+from convergence import watched
 
 from datalens_tf import rng
 from datalens_tf.config import DataLensConfig, preset
-from datalens_tf.data.datasets import load_dataset
 from datalens_tf.mechanisms.topagg import TopAgg
-from datalens_tf.training.callbacks import Progress
-from datalens_tf.training.trainer import Trainer
 
 VARIANTS = {"full": {}, "no_top_k": {"top_k": None}, "no_stochastic_quantization": {"quantization": "sign"},
             "no_threshold": {"vote_threshold": None},
@@ -37,26 +33,13 @@ def main() -> None:
     parser.add_argument("--num_teachers", type=int, default=100)
     parser.add_argument("--num_steps", type=int, default=40, help="the later half is looked at")
     args = parser.parse_args()
-    config, gradients = watched(args)
+    config, gradients = watched(preset(args.preset, args.epsilon), args.num_teachers, args.num_steps)
+    gradients = gradients[args.num_steps // 2::4]
     print("| variant | " + " | ".join(f"sigma / N {level:g}" for level in NOISE_LEVELS) + " |")
     print("|---" * (1 + len(NOISE_LEVELS)) + "|")
     for name, changes in VARIANTS.items():
         row = cosines(config, changes, gradients)
         print(f"| {name} | " + " | ".join(f"{cosine:.3f}" for cosine in row) + " |", flush=True)
-
-
-def watched(args: argparse.Namespace) -> tuple[DataLensConfig, np.ndarray]:
-    """Settings, and gradients [steps, N, m, d] of the later half of a small training. PRIVATE."""
-    full, dataset = preset(args.preset, args.epsilon), load_dataset(args.preset)
-    config = full.replace(
-        num_teachers=args.num_teachers, noise_stddev=full.noise_stddev * args.num_teachers / full.num_teachers,
-        num_steps=args.num_steps, epsilon=1e6, discriminator_filters=8, discriminator_units=32, generator_filters=32,
-        generator_units=256, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
-    with tempfile.TemporaryDirectory() as folder:
-        Trainer(config, dataset, folder, mechanism=Watched.from_config(config),
-                callbacks=[Progress(config.epsilon)]).run()
-    gradients = np.concatenate(SEEN).reshape(args.num_steps, args.num_teachers, *SEEN[0].shape[1:])
-    return config, gradients[args.num_steps // 2::4]
 
 
 def cosines(config: DataLensConfig, changes: dict, gradients: np.ndarray, draws: int = 5) -> list[float]:

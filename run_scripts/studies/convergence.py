@@ -22,7 +22,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.config import preset
+from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg
@@ -47,6 +47,24 @@ def _keep(gradients: np.ndarray) -> np.ndarray:
     return gradients
 
 
+def watched(full: DataLensConfig, num_teachers: int, num_steps: int) -> tuple[DataLensConfig, np.ndarray]:
+    """A small training's settings, with the same noise per teacher as the full one's, and its gradients. PRIVATE.
+
+    Returns:
+      The settings, and gradients [num_steps, num_teachers, m, d] before compression.
+    """
+    dataset = load_dataset(full.dataset)
+    small = full.replace(
+        num_teachers=num_teachers, noise_stddev=full.noise_stddev * num_teachers / full.num_teachers,
+        num_steps=num_steps, epsilon=1e6, discriminator_filters=8, discriminator_units=32, generator_filters=32,
+        generator_units=256, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
+    SEEN.clear()
+    with tempfile.TemporaryDirectory() as folder:
+        Trainer(small, dataset, folder, mechanism=Watched.from_config(small),
+                callbacks=[Progress(small.epsilon)]).run()
+    return small, np.concatenate(SEEN).reshape(num_steps, num_teachers, *SEEN[0].shape[1:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="mnist")
@@ -60,15 +78,7 @@ def main() -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
 
     full = preset(args.preset, args.epsilon)
-    dataset = load_dataset(full.dataset)
-    small = full.replace(
-        num_teachers=args.num_teachers, noise_stddev=full.noise_stddev * args.num_teachers / full.num_teachers,
-        num_steps=args.num_steps, epsilon=1e6, discriminator_filters=8, discriminator_units=32, generator_filters=32,
-        generator_units=256, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
-    with tempfile.TemporaryDirectory() as folder:
-        Trainer(small, dataset, folder, mechanism=Watched.from_config(small),
-                callbacks=[Progress(small.epsilon)]).run()
-    gradients = np.concatenate(SEEN).reshape(args.num_steps, args.num_teachers, *SEEN[0].shape[1:])
+    small, gradients = watched(full, args.num_teachers, args.num_steps)
     found = measured(gradients / (small.clip or 1.0))
     curves = bounds(found, full, args.smoothness)
     results = {

@@ -1,5 +1,6 @@
 """What every synthesizer must do, inherited by each one's tests."""
 
+import dataclasses
 import json
 import shutil
 
@@ -155,3 +156,18 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         other = self.make(tmp_path).fit(data.images, data.labels)
         assert run.folder.ledger.read_bytes() == other.folder.ledger.read_bytes()
         assert not np.array_equal(run.sample(9, seed=0)[0], other.sample(9, seed=0)[0])
+
+
+class UnlabelledRecordsConformance:
+    """Of methods that draw from all records at once; `usable_indices` is for those that deal them out."""
+
+    def test_records_without_a_label_count_nowhere(self, tmp_path):
+        """What stands in for the missing label must not matter; the number of records is public, and of all."""
+        usable, drawn = np.arange(20) != 4, []
+        for label in (0, 2):
+            data = tiny.dataset()
+            data = dataclasses.replace(data, labels=np.where(usable, data.labels, label), usable=usable)
+            run = self.make(tmp_path / str(label), **({"insecure_noise_seed": 1} if self.private else {}))
+            drawn.append(run.fit_dataset(data).sample(9, seed=0)[0])
+            assert run.privacy_statement()["num_records"] == 20
+        np.testing.assert_array_equal(*drawn)

@@ -1,7 +1,5 @@
 """DataLens+: sums charged before they are drawn, and a generator that is a function of them."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.synthesizers import datalens_plus
 from datalens_tf.training.checkpoint import ReleaseStore
-from tests.synthesizers.conformance import PrivateSynthesizerConformance
+from tests.synthesizers.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny
 
 CONFIG = DataLensPlusConfig(
@@ -34,7 +32,7 @@ def watch(monkeypatch, note):
         monkeypatch.setattr(kind, "privatize", watching)
 
 
-class TestDataLensPlus(PrivateSynthesizerConformance):
+class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
     CONFIG = CONFIG
 
     def test_the_noise_is_what_the_budget_asks_for(self, run):
@@ -135,16 +133,6 @@ class TestDataLensPlus(PrivateSynthesizerConformance):
         statement = self.make(tmp_path, **CHOICE).fit(data.images, data.labels).privacy_statement()
         assert run.folder.ledger.read_bytes().startswith(before)
         assert statement["num_charges"] == 12 and statement["num_burnt_charges"] == 0
-
-    def test_records_without_a_label_count_nowhere(self, tmp_path):
-        """What stands in for the missing label must not matter."""
-        usable, made = np.arange(20) != 4, []
-        for label in (0, 2):
-            data = tiny.dataset()
-            data = dataclasses.replace(data, labels=np.where(usable, data.labels, label), usable=usable)
-            made.append(self.make(tmp_path / str(label), insecure_noise_seed=1).fit_dataset(data))
-        np.testing.assert_array_equal(made[0].sample(9, seed=0)[0], made[1].sample(9, seed=0)[0])
-        assert made[0].privacy_statement()["num_records"] == 20
 
 
 class TestMomentsAlone(PrivateSynthesizerConformance):

@@ -6,14 +6,14 @@ import pytest
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods import DcganConfig
 from datalens_tf.synthesizers.dcgan import Gan
-from tests.synthesizers.conformance import SynthesizerConformance
+from tests.synthesizers.conformance import SynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny
 
 CONFIG = DcganConfig(batch_size=6, num_steps=4, latent_dim=4, generator_filters=4, generator_units=8,
                      discriminator_filters=4, discriminator_units=8)
 
 
-class TestDcgan(SynthesizerConformance):
+class TestDcgan(UnlabelledRecordsConformance, SynthesizerConformance):
     CONFIG = CONFIG
 
 

@@ -11,7 +11,7 @@ from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
 from datalens_tf.methods import DpCganConfig, DpGanConfig
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.synthesizers.dp_gan import PrivateGan, distance_ratio
-from tests.synthesizers.conformance import PrivateSynthesizerConformance
+from tests.synthesizers.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny
 
 SMALL = dict(batch_size=6, num_steps=4, critic_steps=2, generator_batch_size=6, latent_dim=4, generator_filters=4,
@@ -27,7 +27,7 @@ class NoNoise(NoiseSource):
         return np.zeros(shape)
 
 
-class TestDpGan(PrivateSynthesizerConformance):
+class TestDpGan(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
     CONFIG = CONFIG
 
     def test_noise_and_sampling_are_resolved_to_the_budget(self, run):
@@ -76,7 +76,7 @@ class TestDpGan(PrivateSynthesizerConformance):
         assert statement["epsilon"] <= 3.0
 
 
-class TestDpCgan(PrivateSynthesizerConformance):
+class TestDpCgan(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
     CONFIG = DpCganConfig(**SMALL | {"critic_steps": 1})
 
 

@@ -1,7 +1,5 @@
 """DP-MERF: one release, then fitting to it alone."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,14 +11,14 @@ from datalens_tf.methods import DpMerfConfig
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, embedding_distance
 from datalens_tf.training.checkpoint import ReleaseStore
-from tests.synthesizers.conformance import PrivateSynthesizerConformance
+from tests.synthesizers.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny
 
 CONFIG = DpMerfConfig(num_features=40, bandwidths="2", batch_size=6, fit_steps=4, latent_dim=4, generator_filters=4,
                       generator_units=8, epsilon=2.0)
 
 
-class TestDpMerf(PrivateSynthesizerConformance):
+class TestDpMerf(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
     CONFIG = CONFIG
 
     def test_the_noise_is_what_the_budget_asks_for(self, run):
@@ -41,15 +39,6 @@ class TestDpMerf(PrivateSynthesizerConformance):
             patched.setattr(MeanEmbedding, "privatize", lambda *args: noisy)
             second.fit(other.images, other.labels)
         np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
-
-    def test_records_without_a_label_count_nowhere(self, tmp_path):
-        """What stands in for the missing label must not matter."""
-        usable, made = np.arange(20) != 4, []
-        for label in (0, 2):
-            data = tiny.dataset()
-            data = dataclasses.replace(data, labels=np.where(usable, data.labels, label), usable=usable)
-            made.append(self.make(tmp_path / str(label), insecure_noise_seed=1).fit_dataset(data))
-        np.testing.assert_array_equal(made[0].sample(9, seed=0)[0], made[1].sample(9, seed=0)[0])
 
     def test_a_charge_without_its_release_is_burnt_and_nothing_is_drawn_again(self, tmp_path, monkeypatch):
         def killed(*args):
