@@ -76,24 +76,32 @@ class DataLensPlusConfig(DpMerfConfig):
         public prior. The one whose images make the best classifier of the records is taken; or the first, where
         interruptions burnt the charges for choosing.
       embedding_charges: charges for the classes' mean embeddings; 0 where no candidate has them.
-      mean_charges: charges for the classes' mean images and sizes; 0 where no candidate has moments.
+      learned_share: share of the features' squared length that a network's have, which learned from images of the
+        moments; the rest is random features'. 0 for these alone, and then the moments are needed for candidates only.
+      learned_warp: how far those images are moved.
+      mean_charges: charges for the classes' mean images and sizes; 0 where the moments are not needed.
       covariance_charges: charges for the classes' covariances, of images at half the resolution; the same.
       mean_clip, covariance_clip: l2 norms that images, and their differences from the mean, are shortened to.
       num_factors: directions, at most, in which images of a class vary.
       selection_charges: charges for choosing; 0 where there is nothing to choose.
-      selection_images, selection_epochs: how long each of the classifiers by which to choose is trained.
+      selection_images, selection_epochs: how long each of the classifiers by which to choose is trained, and the
+        network of learned features.
       noise_multiplier: standard deviation of the noise of one charge divided by the sensitivity; None calibrates it to
         the budget.
     """
 
     method: str = "datalens_plus"
     candidates: str = "moments:0,moments:0.75,moments:1.5,embedding:0,embedding:1.5,both:0,both:1.5"
-    embedding_charges: int = 20
-    mean_charges: int = 8
-    covariance_charges: int = 70
+    embedding_charges: int = 58
+    learned_share: float = 0.75
+    learned_warp: float = 1.5
+    mean_charges: int = 6
+    covariance_charges: int = 34
     mean_clip: float = 12.0
     covariance_clip: float = 6.5
     num_factors: int = 64
+    batch_size: int = 300
+    fit_steps: int = 2000
     selection_charges: int = 2
     selection_images: int = 20_000
     selection_epochs: int = 4
@@ -112,7 +120,12 @@ class DataLensPlusConfig(DpMerfConfig):
             v.positive(name, getattr(self, name))
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
         v.one_of("latent_distribution", self.latent_distribution, ("normal",))
+        v.between("learned_share", self.learned_share, 0, 1)
+        v.real("learned_warp", self.learned_warp)
+        v.require(self.learned_warp >= 0, "learned_warp", self.learned_warp, ">= 0")
         used = {source for sources, _ in self.choices for source in sources}
+        if "embedding" in used and self.learned_share > 0:
+            used.add("moments")
         for name, source in (("embedding_charges", "embedding"), ("mean_charges", "moments"),
                              ("covariance_charges", "moments")):
             v.integer(name, getattr(self, name), at_least=0)

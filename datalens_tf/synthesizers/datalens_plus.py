@@ -2,31 +2,33 @@
 
 Releases, each of sums over all records with Gaussian noise, each once:
 
-1. Per class, the sum of random Fourier features of its images, and their number (`MeanEmbedding`).
-2. Per class, the sum of its images at half the resolution, and their number (`MeanEmbedding`).
-3. Per class, the sum of r r^T over differences r between its images and the released mean (`SecondMoment`).
+1. Per class, the sum of its images at half the resolution, and their number (`MeanEmbedding`).
+2. Per class, the sum of r r^T over differences r between its images and the released mean (`SecondMoment`).
+3. Per class, the sum of its images' features, and their number (`MeanEmbedding`): random Fourier features of pixels,
+   and what the layers of a classifier see that learned from the Gaussians of 1 and 2 (`FeatureNetwork`).
 4. How many records are classified right by each of a few classifiers that saw synthetic images only (`CorrectCounts`).
 
-Two sources of images: a convolutional generator fitted to 1, as in DP-MERF (`EmbeddingStudent`); and the Gaussians
-that 2 and 3 describe, without the directions that noise alone would explain (`FactorGenerator`). Images are moved a
+Two sources of images: the Gaussians that 1 and 2 describe, without the directions that noise alone would explain
+(`FactorGenerator`); and a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`). Images are moved a
 little, a public prior that suits digits and not clothes (`WarpedGenerator`). What to take, and how far to move it, is
 asked of the records by 4. All but the releases is post-processing.
 
-Privacy, for one replaced record, its label included: the sensitivities are 2 features' lengths in 1, 2 of the
-shortened images in 2, sqrt(2) of their squares in 3, and sqrt(K) for K classifiers in 4; each docstring has the
+Privacy, for one replaced record, its label included: the sensitivities are 2 of the shortened images in 1,
+sqrt(2) of their squares in 2, 2 features' lengths in 3, and sqrt(K) for K classifiers in 4; each docstring has the
 argument. The releases compose adaptively to one Gaussian release, exactly: with noise multipliers z_i, mu^2 = sum
 1 / z_i^2. A release with noise multiplier z / sqrt(n) is charged as n of z, which is the same mu^2. How many charges
 each gets is a setting, so a function of nothing that was released. Clips, bandwidths and the spread of warps were
 chosen on MNIST; numbers of records per class are released with the sums, not read.
 """
 
+import functools
 from typing import Any, Callable
 
 import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import rng
+from datalens_tf import _files, rng
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, chunks, fingerprint, usable_only
 from datalens_tf.errors import TrainingInterrupted
@@ -37,12 +39,13 @@ from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.models.factor_generator import FactorGenerator
+from datalens_tf.models.feature_network import FeatureNetwork
 from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import Guarantee, make_statement
 from datalens_tf.synthesizers.base import RunSynthesizer
-from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, feature_batches
+from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, Features, feature_batches
 from datalens_tf.training.checkpoint import ReleaseStore, exclusive
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.run_folder import RunFolder, open_run
@@ -59,8 +62,9 @@ _ASSUMPTIONS = (
     "Noise: {noise_source}. {noise_caveat}",
 )
 _RELEASED = {
-    "embedding": "per class, the sum of {num_features} random features of its images and their number "
-                 "({embedding_charges} charges)",
+    "embedding": "per class, the sum of its images' features and their number ({embedding_charges} charges): "
+                 "{num_features} random ones, and those of a network that learned from synthetic images alone, with "
+                 "{learned_share:g} of the squared length",
     "moments": "per class, the sum of its images at half the resolution and their number ({mean_charges} charges), and "
                "that of the products of all pairs of their pixels ({covariance_charges} charges)",
     "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)"}
@@ -84,10 +88,10 @@ class DataLensPlus(RunSynthesizer):
             event = dp_accounting.GaussianDpEvent(config.noise_multiplier)
             releases = _Releases(config, open_run(self.folder, config, identity, event), self.folder, event)
             sources = {}
-            if config.embedding_charges:
-                sources["embedding"] = self._embedding(dataset, releases)
             if config.mean_charges:
                 sources["moments"] = _moments(config, dataset, releases)
+            if config.embedding_charges:
+                sources["embedding"] = self._embedding(dataset, releases, self._features(sources.get("moments")))
             fitted = Fitted(config, sources)
             fitted.choose(self._chosen(dataset, fitted, releases))
         charges = releases.ledger.charges
@@ -95,7 +99,8 @@ class DataLensPlus(RunSynthesizer):
         guarantee = Guarantee(
             event=event, assumptions=_ASSUMPTIONS,
             facts={name: getattr(config, name) for name in (
-                "num_features", "embedding_charges", "mean_charges", "covariance_charges", "selection_charges")}
+                "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
+                "selection_charges")}
             | dict(zip(("mean_clip", "covariance_clip"), _clips(config))),
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
@@ -106,16 +111,37 @@ class DataLensPlus(RunSynthesizer):
         return fitted, make_statement(config, guarantee, charges, len(charges) - releases.num_paid, releases.noise,
                                       num_records)
 
-    def _embedding(self, dataset: Dataset, releases: "_Releases") -> tf.Module:
+    def _features(self, moments: tf.Module | None) -> Features:
+        """Those that are released: of pixels, and learned from images of the moments."""
+        config = self.config
+        frequencies = RandomFourierFeatures(
+            num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.image_shape)),
+            bandwidths=tuple(_scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
+        of_pixels = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
+        if config.learned_share == 0:
+            return of_pixels
+        network, random, learned = self._network(moments), (1 - config.learned_share)**0.5, config.learned_share**0.5
+        return lambda images: tf.concat([random * of_pixels(images), learned * network(images)], 1)
+
+    def _network(self, moments: tf.Module) -> FeatureNetwork:
+        """The network of learned features. It is kept: a resumed run must not see others than were released."""
+        config, kept = self.config, self.folder.private / "feature_network.npz"
+        network = FeatureNetwork(config.image_shape, config.num_classes, config.seed)
+        if kept.exists():
+            network.restore(_files.read_npz(kept))
+        else:
+            source = WarpedGenerator(config.image_shape, [moments], config.learned_warp)
+            network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)
+            _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
+        return network
+
+    def _embedding(self, dataset: Dataset, releases: "_Releases", features: Features) -> tf.Module:
         """The generator fitted to one release of mean embeddings."""
         config = self.config
-        frequencies = tf.constant(RandomFourierFeatures(
-            num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.image_shape)),
-            bandwidths=tuple(_scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies())
         mechanism = MeanEmbedding(noise_multiplier=releases.multiplier(config.embedding_charges))
         noisy = releases.get(config.embedding_charges, mechanism, lambda: mechanism.sums(
-            feature_batches(dataset, frequencies), config.num_classes))
-        student = EmbeddingStudent(config, mechanism.means(noisy), frequencies)
+            feature_batches(dataset, features), config.num_classes))
+        student = EmbeddingStudent(config, mechanism.means(noisy), features)
         self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
                           checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
                           ledger=releases.ledger)
@@ -174,19 +200,24 @@ class Fitted:
 
     def draw(self, count: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
         """Images uint8 [count, H, W, C] and labels [count] in turn, by a public stream of that name."""
-        stream, labels = rng.stream(self._config.seed, purpose), np.arange(count) % self._config.num_classes
-        images = np.empty((count, *self._config.image_shape), np.uint8)
-        for start in range(0, count, _CHUNK):
-            chunk = labels[start:start + _CHUNK]
-            latents = stream.standard_normal((len(chunk), self._generator.latent_dim), np.float32)
-            found = self._generator([tf.constant(latents), tf.constant(chunk)]).numpy()
-            images[start:start + _CHUNK] = np.round(255 * found)
-        return images, labels
+        return _draw(self._config, self._generator, count, purpose)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images of the generator, uint8 [Y, per_class, H, W, C], one row per class."""
         images, _ = self.draw(self._config.num_classes * per_class, "grid")
         return images.reshape(per_class, self._config.num_classes, *self._config.image_shape).swapaxes(0, 1)
+
+
+def _draw(config: DataLensPlusConfig, generator: WarpedGenerator, count: int, purpose: str
+          ) -> tuple[np.ndarray, np.ndarray]:
+    """See `Fitted.draw`."""
+    stream, labels = rng.stream(config.seed, purpose), np.arange(count) % config.num_classes
+    images = np.empty((count, *config.image_shape), np.uint8)
+    for start in range(0, count, _CHUNK):
+        chunk = labels[start:start + _CHUNK]
+        latents = stream.standard_normal((len(chunk), generator.latent_dim), np.float32)
+        images[start:start + _CHUNK] = np.round(255 * generator([tf.constant(latents), tf.constant(chunk)]).numpy())
+    return images, labels
 
 
 class _Releases:

@@ -15,7 +15,8 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
   square, which would reward images for being alike.
 """
 
-from typing import Any, Iterator
+import functools
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -35,6 +36,7 @@ from datalens_tf.training.loop import Loop
 from datalens_tf.training.run_folder import open_run
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
+Features = Callable[[tf.Tensor], tf.Tensor]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
 _ASSUMPTIONS = (
     "Sensitivity: replacing one record changes the released sums by at most {l2_sensitivity:g} in l2 norm, in units of "
     "one record's features, whatever the record and its label are. The release is made once.{autoencoder}",
@@ -82,10 +84,10 @@ class DpMerf(RunSynthesizer):
                 moment = SecondMoment(clip_norm=config.autoencoder_clip_norm, noise_multiplier=config.noise_multiplier)
                 noisy = released(1, moment, lambda: moment.sums(images for images, _ in chunks(dataset)))
                 frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
-            frequencies = tf.constant(frequencies)
+            features = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
             noisy = released(_num_releases(config), mechanism, lambda: mechanism.sums(
-                feature_batches(dataset, frequencies), config.num_classes))
-            student = EmbeddingStudent(config, mechanism.means(noisy), frequencies)
+                feature_batches(dataset, features), config.num_classes))
+            student = EmbeddingStudent(config, mechanism.means(noisy), features)
             self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
                               ledger=ledger)
@@ -115,12 +117,12 @@ class EmbeddingStudent(AveragedGenerator):
     Args:
       config: resolved settings.
       means: released mean features per class, float32 [Y, D].
-      frequencies: of the features, float32 [D / 2, d].
+      features: of images [n, H, W, C] in [0, 1], float32 [n, D]; differentiable.
     """
 
-    def __init__(self, config: DpMerfConfig, means: np.ndarray, frequencies: tf.Tensor):
+    def __init__(self, config: DpMerfConfig, means: np.ndarray, features: Features):
         super().__init__(config)
-        self._means, self._frequencies = tf.constant(means), frequencies
+        self._means, self._features = tf.constant(means), features
         self._per_class = -(-config.batch_size // config.num_classes)
         self._step = tf.function(self._train_step)
 
@@ -134,8 +136,8 @@ class EmbeddingStudent(AveragedGenerator):
     def _train_step(self, latents, labels):
         with tf.GradientTape() as tape:
             images = self.generator([latents, labels], training=True)
-            features = RandomFourierFeatures.of(images, self._frequencies)
-            loss = embedding_distance(tf.reshape(features, [len(self._means), self._per_class, -1]), self._means)
+            features = tf.reshape(self._features(images), [len(self._means), self._per_class, -1])
+            loss = embedding_distance(features, self._means)
         self.minimize(loss, tape)
         return loss
 
@@ -144,14 +146,15 @@ def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
     """sum over classes of |means - E phi|^2 - |means|^2, estimated without bias (for more than one image per class).
 
     Args:
-      features: of length 1 each, float32 [Y, n, D].
+      features: of n images of each class, float32 [Y, n, D].
       means: float32 [Y, D].
     """
     count = features.shape[1]
     mean = tf.reduce_mean(features, 1)
     square = tf.reduce_sum(tf.square(mean), 1)
     if count > 1:  # Each image's own square, 1 of count^2 terms, is no estimate of anything.
-        square = (count * square - 1.0) / (count - 1.0)
+        own = tf.reduce_mean(tf.reduce_sum(tf.square(features), 2), 1)
+        square = (count * square - own) / (count - 1.0)
     return tf.reduce_sum(square - 2.0 * tf.reduce_sum(mean * means, 1))
 
 
@@ -169,8 +172,8 @@ def _num_releases(config: DpMerfConfig) -> int:
     return 2 if config.autoencoder_dim else 1
 
 
-def feature_batches(dataset: Dataset, frequencies: tf.Tensor) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def feature_batches(dataset: Dataset, features: Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Features [n, D] and labels [n] of all records, in chunks."""
-    of = tf.function(RandomFourierFeatures.of, reduce_retracing=True)
+    of = tf.function(features, reduce_retracing=True)
     for images, labels in chunks(dataset):
-        yield of(images, frequencies).numpy(), labels
+        yield of(images).numpy(), labels

@@ -8,6 +8,7 @@ from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
+from datalens_tf.models.feature_network import FeatureNetwork
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.synthesizers import datalens_plus
 from datalens_tf.training.checkpoint import ReleaseStore
@@ -40,7 +41,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         statement, text = run.privacy_statement(), run.folder.statement_text.read_text()
         assert run.config.noise_multiplier == accounting.calibrate_noise_multiplier(12, 2.0, 1e-5, "gdp")
         assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 12
-        assert "the sum of 64 random features of its images" in " ".join(text.split())
+        assert "the sum of its images' features" in " ".join(text.split())
 
     def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
@@ -56,7 +57,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         watch(monkeypatch, lambda _, index: seen.append(
             (index, len(PrivacyLedger.read(tmp_path / "ledger.jsonl").charges))))
         self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
-        assert seen == [(3, 4), (5, 6), (8, 9), (11, 12)]
+        assert seen == [(1, 2), (4, 5), (8, 9), (11, 12)]
 
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch):
         """Other records with the same releases give the same generator: nothing else was looked at."""
@@ -88,10 +89,12 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     @pytest.mark.parametrize("killed_at", ["embedding", "choice"])
     def test_a_charge_without_its_release_is_burnt_and_the_run_can_end(self, tmp_path, monkeypatch, killed_at):
         """Either cost four charges. Without budget left for the choice the first candidate is taken."""
-        def killed(*args):
-            raise KeyboardInterrupt
+        def killed(self, release, *args):
+            if killed_at == "choice" or release == 3:
+                raise KeyboardInterrupt
+            original(self, release, *args)
 
-        data, chosen = tiny.dataset(), []
+        data, chosen, original = tiny.dataset(), [], ReleaseStore.store
         with monkeypatch.context() as patched:
             at = (ReleaseStore, "store") if killed_at == "embedding" else (CorrectCounts, "privatize")
             patched.setattr(*at, killed)
@@ -106,10 +109,12 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert chosen == [0] and statement["epsilon"] <= 2.0
 
     def test_more_lost_than_the_choice_costs_is_one_clear_line(self, tmp_path, monkeypatch):
-        def killed(*args):
-            raise KeyboardInterrupt
+        def killed(self, release, *args):
+            if release == 3:
+                raise KeyboardInterrupt
+            original(self, release, *args)
 
-        data = tiny.dataset()
+        data, original = tiny.dataset(), ReleaseStore.store
         with monkeypatch.context() as patched:
             patched.setattr(ReleaseStore, "store", killed)
             with pytest.raises(KeyboardInterrupt):
@@ -134,6 +139,33 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert run.folder.ledger.read_bytes().startswith(before)
         assert statement["num_charges"] == 12 and statement["num_burnt_charges"] == 0
 
+    def test_a_resumed_run_keeps_the_features_that_were_released(self, tmp_path, monkeypatch):
+        """Learned once: another network would not see what was summed."""
+        data, run, fits = tiny.dataset(), self.make(tmp_path), []
+        original = FeatureNetwork.fit
+        monkeypatch.setattr(FeatureNetwork, "fit", lambda self, *args: fits.append(original(self, *args)))
+
+        def stopping(*args):
+            run.request_stop()
+            return found(*args)
+
+        found = datalens_plus.EmbeddingStudent.train
+        with monkeypatch.context() as patched:
+            patched.setattr(datalens_plus.EmbeddingStudent, "train", stopping)
+            with pytest.raises(TrainingInterrupted):
+                run.fit(data.images, data.labels)
+        assert (tmp_path / "private" / "feature_network.npz").exists() and len(fits) == 1
+        self.make(tmp_path).fit(data.images, data.labels)
+        assert len(fits) == 1
+
+    def test_random_features_alone_need_no_moments(self, tmp_path, monkeypatch):
+        drawn, data = [], tiny.dataset()
+        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
+        run = self.make(tmp_path, candidates="embedding:0", learned_share=0.0, mean_charges=0, covariance_charges=0)
+        statement = run.fit(data.images, data.labels).privacy_statement()
+        assert len(drawn) == 1 and statement["num_charges"] == 4
+        assert not (tmp_path / "private" / "feature_network.npz").exists()
+
 
 class TestMomentsAlone(PrivateSynthesizerConformance):
     """One candidate without a generator to fit: there are no steps to stop in the middle of."""
@@ -149,7 +181,7 @@ class TestMomentsAlone(PrivateSynthesizerConformance):
         statement = run.privacy_statement()
         assert len(drawn) == 2 and statement["num_charges"] == 8
         assert accounting.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
-        assert "random features of its images" not in " ".join(run.folder.statement_text.read_text().split())
+        assert "its images' features" not in " ".join(run.folder.statement_text.read_text().split())
 
 
 def test_half_resolution_keeps_lengths_of_smooth_images_and_comes_back():
@@ -172,7 +204,9 @@ def test_directions_that_noise_alone_explains_are_left_out():
     ({"candidates": "other:1"}, "candidates='other' to be one of moments, embedding, both"),
     ({"candidates": "moments:inf"}, "candidates"), ({"candidates": ""}, "candidates"),
     ({"selection_charges": 0}, "selection_charges"), ({"candidates": "both:1"}, "selection_charges"),
-    ({"candidates": "embedding:0,embedding:1"}, "mean_charges=8 to be 0"),
+    ({"candidates": "embedding:0,embedding:1", "learned_share": 0.0}, "mean_charges=6 to be 0"),
+    ({"candidates": "embedding:0,embedding:1", "mean_charges": 0}, "mean_charges=0 > 0"),
+    ({"learned_share": 1.5}, "learned_share"), ({"learned_warp": -1.0}, "learned_warp"),
     ({"embedding_charges": 0}, "embedding_charges"),
     ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"),
     ({"autoencoder_dim": 3}, "autoencoder_dim"), ({"latent_distribution": "uniform"}, "latent_distribution")])

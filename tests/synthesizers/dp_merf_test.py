@@ -1,5 +1,7 @@
 """DP-MERF: one release, then fitting to it alone."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -115,6 +117,7 @@ def test_the_distance_is_unbiased():
     points = stream.normal(size=(4000, 2))
     frequencies = tf.constant(stream.normal(size=(8, 2)), tf.float32)
     features = RandomFourierFeatures.of(tf.constant(points, tf.float32), frequencies).numpy()
+    features *= stream.uniform(0.2, 1, (4000, 1)).astype(np.float32)  # Not all of one length.
     means = features.mean(0, keepdims=True)
     found = [float(embedding_distance(tf.constant(features[i:i + 4][None]), tf.constant(means)))
              for i in range(0, 4000, 4)]
@@ -128,9 +131,9 @@ def test_without_noise_the_generator_approaches_the_records():
     config = CONFIG.replace(image_shape=(8, 8, 1), num_classes=3, num_features=400, ema_decay=0.9, batch_size=30,
                             student_learning_rate=5e-3, generator_units=32, generator_filters=16)
     features = RandomFourierFeatures(num_features=400, bandwidths=(2.0,), dimension=64, seed=0)
-    frequencies = tf.constant(features.frequencies())
-    rows = RandomFourierFeatures.of(tf.constant(images / 255, tf.float32), frequencies).numpy()
-    student = EmbeddingStudent(config, rows.reshape(3, 20, -1).mean(1), frequencies)
+    of = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(features.frequencies()))
+    rows = of(tf.constant(images / 255, tf.float32)).numpy()
+    student = EmbeddingStudent(config, rows.reshape(3, 20, -1).mean(1), of)
     losses = [student.train(step) for step in range(1, 201)]
     means = student.sample_grid().mean((1, 2, 3, 4))
     assert means[0] < 60 and means[1] > 195 and 80 < means[2] < 176 and losses[-1] < losses[0]
