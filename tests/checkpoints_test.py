@@ -12,9 +12,12 @@ import pytest
 import tensorflow as tf
 
 import datalens_tf
-from datalens_tf.config import ACCOUNTANTS, DataLensConfig, config_digest
+from datalens_tf.config import ACCOUNTANTS, DataLensConfig, MethodConfig, config_digest
 from datalens_tf.mechanisms import SecureGaussianNoise, TopAgg
+from datalens_tf.methods import DataLensPlusConfig, config_from_json
 from datalens_tf.privacy import PrivacyLedger, accounting, privacy_statement, render_text
+from datalens_tf.synthesizers.registry import synthesizer
+from tests.training import tiny
 
 CHECKPOINTS = pathlib.Path(__file__).parents[1] / "checkpoints"
 ENTRIES = sorted(path for path in CHECKPOINTS.iterdir() if path.is_dir())
@@ -32,15 +35,17 @@ def problems(entry: pathlib.Path, scratch: pathlib.Path, readme: str) -> list[st
     found = [f"{name} must not be released" for name in sorted(files) if not ALLOWED.fullmatch(name)]
     if f"`{entry.name}`" not in readme:
         found.append(f"{entry.name} is not in the README")
-    config = DataLensConfig.from_json((entry / "config.json").read_text())
+    config = config_from_json((entry / "config.json").read_text())
     # Opening a ledger may repair it: do that to a copy.
     ledger = PrivacyLedger.open(shutil.copy(entry / "ledger.jsonl", scratch))
     statement = json.loads((entry / "privacy.json").read_text())
-    event = TopAgg.from_config(config).dp_event(config.batch_size)
+    event = charge_event(config)
     if ledger.config_digest != config_digest((entry / "config.json").read_text()):
         found.append("the ledger belongs to other settings")
     if any(charge.event != event for charge in ledger.charges):
         found.append("a charge is not what a step costs under these settings")
+    if len(ledger.charges) < getattr(config, "num_charges", 1):
+        found.append(f"{len(ledger.charges)} charges, the settings make {config.num_charges}")
     if config.insecure_noise_seed is not None or statement["private"] is not True:
         found.append("it is not private")
     if statement["delta"] != config.delta or statement["accountant"] != config.accountant:
@@ -62,6 +67,13 @@ def problems(entry: pathlib.Path, scratch: pathlib.Path, readme: str) -> list[st
     if not found and (entry / "privacy.txt").read_text() != render_text(statement):
         found.append("privacy.txt says something else than privacy.json")
     return found
+
+
+def charge_event(config: MethodConfig) -> dp_accounting.DpEvent:
+    """What one charge costs under these settings."""
+    if isinstance(config, DataLensPlusConfig):
+        return dp_accounting.GaussianDpEvent(config.noise_multiplier)
+    return TopAgg.from_config(config).dp_event(config.batch_size)
 
 
 def test_released_generators_are_as_private_as_they_say(tmp_path):
@@ -189,3 +201,40 @@ def test_a_text_that_promises_more_is_noticed(honest):
 
 def test_an_entry_that_the_readme_does_not_mention_is_noticed(honest):
     assert "not in the README" in verdict(honest, readme="`other`")
+
+
+# Of another method.
+
+
+@pytest.fixture(name="plus", scope="module")
+def make_plus(tmp_path_factory):
+    """What leaves a run, as release.sh copies it."""
+    folder, data = tmp_path_factory.mktemp("runs"), tiny.dataset()
+    config = DataLensPlusConfig(candidates="moments:1", embedding_charges=0, mean_charges=2, covariance_charges=3,
+                                selection_charges=0, num_factors=3, epsilon=2.0)
+    run = synthesizer("datalens_plus")(config, run_dir=folder / "run").fit(data.images, data.labels)
+    for name in ("config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.png"):
+        (folder / "honest").mkdir(exist_ok=True)
+        shutil.copy(run.folder.path / name, folder / "honest")
+    shutil.copytree(run.folder.path / "generator/1", folder / "honest/generator/1")
+    shutil.rmtree(folder / "honest/generator/1/assets", ignore_errors=True)  # Empty: git does not keep it.
+    return folder / "honest"
+
+
+def test_an_honest_entry_of_another_method_passes(plus):
+    assert verdict(plus) == ""
+
+
+def test_less_noise_or_fewer_charges_than_its_settings_say_are_noticed(plus, tmp_path):
+    entry = pathlib.Path(shutil.copytree(plus, tmp_path / "honest"))
+    config = config_from_json((entry / "config.json").read_text())
+    (entry / "config.json").write_text(config.replace(noise_multiplier=2 * config.noise_multiplier).to_json())
+    assert "other settings" in verdict(entry) and "not what a step costs" in verdict(entry)
+    (entry / "config.json").write_text(config.to_json())
+    event, ledger = charge_event(config), entry / "ledger.jsonl"
+    ledger.unlink()
+    ledger = PrivacyLedger.create(ledger, epsilon=2.0, delta=1e-5, accountant="gdp", step_event=event,
+                                  config_digest=config_digest(config.to_json()))
+    for _ in range(config.num_charges - 1):
+        ledger.spend(event, step=0)
+    assert "4 charges, the settings make 5" in verdict(entry) and "4 charges, stated are 5" in verdict(entry)

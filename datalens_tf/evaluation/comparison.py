@@ -163,8 +163,9 @@ def accuracy_charts(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         made[dataset] = charts.accuracy_chart(
             [{"label": f"{row['method']} ({row['protocol']})", "epsilon": float(row["epsilon"]),
               "accuracy": float(row["accuracy"]), "std": float(row["std"]) if row["std"] else None} for row in mine],
-            {name: points for name, points in references.ACCURACY.get(dataset, {}).items()
-             if name in ("DataLens", "GS-WGAN")})
+            {name: points
+             for known in (references.ACCURACY, references.DPIMAGEBENCH)
+             for name, points in known.get(dataset, {}).items() if name in ("DataLens", "GS-WGAN", "DP-FETA")})
     return made
 
 

@@ -35,6 +35,7 @@ SMALL = {
     "gs_wgan": ["--num_steps", "5000"],
     "dp_merf": [],
     "datalens": ["--output_contrast", "2"],
+    "datalens_plus": [],
 }
 # The width that DataLens' generator has by default.
 GENERATOR = ["--generator_filters", "128", "--generator_units", "1024"]
@@ -48,6 +49,7 @@ FULL = {
     "gs_wgan": ["--num_steps", "20000", "--critic_filters", "64", *GENERATOR],
     "dp_merf": ["--num_features", "10000"],
     "datalens": ["--output_contrast", "2"],
+    "datalens_plus": ["--num_features", "10000"],
 }
 SIZES = {"small": SMALL, "full": FULL}
 
