@@ -62,12 +62,13 @@ _ASSUMPTIONS = (
     "Noise: {noise_source}. {noise_caveat}",
 )
 _RELEASED = {
-    "embedding": "per class, the sum of its images' features and their number ({embedding_charges} charges): "
-                 "{num_features} random ones, and those of a network that learned from synthetic images alone, with "
-                 "{learned_share:g} of the squared length",
+    "embedding": "per class, the sum of {num_features} random features of its images{learned} and their number "
+                 "({embedding_charges} charges)",
     "moments": "per class, the sum of its images at half the resolution and their number ({mean_charges} charges), and "
                "that of the products of all pairs of their pixels ({covariance_charges} charges)",
     "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)"}
+_LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
+            "squared length),")
 _CHUNK = 1000  # images drawn at once
 
 
@@ -101,6 +102,7 @@ class DataLensPlus(RunSynthesizer):
             facts={name: getattr(config, name) for name in (
                 "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
                 "selection_charges")}
+            | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
             | dict(zip(("mean_clip", "covariance_clip"), _clips(config))),
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "

@@ -42,7 +42,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         statement, text = run.privacy_statement(), run.folder.statement_text.read_text()
         assert run.config.noise_multiplier == accounting.calibrate_noise_multiplier(12, 2.0, 1e-5, "gdp")
         assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 12
-        assert "the sum of its images' features" in " ".join(text.split())
+        assert "the sum of 64 random features of its images and of those of a network" in " ".join(text.split())
 
     def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
@@ -166,6 +166,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         run = self.make(tmp_path, candidates="embedding:0", learned_share=0.0, mean_charges=0, covariance_charges=0)
         statement = run.fit(data.images, data.labels).privacy_statement()
         assert len(drawn) == 1 and statement["num_charges"] == 4
+        text = " ".join(run.folder.statement_text.read_text().split())
+        assert "the sum of 64 random features of its images and their number (4 charges)" in text
         assert not (tmp_path / "private" / "feature_network.npz").exists()
 
 
@@ -183,7 +185,7 @@ class TestMomentsAlone(PrivateSynthesizerConformance):
         statement = run.privacy_statement()
         assert len(drawn) == 2 and statement["num_charges"] == 8
         assert accounting.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
-        assert "its images' features" not in " ".join(run.folder.statement_text.read_text().split())
+        assert "random features of its images" not in " ".join(run.folder.statement_text.read_text().split())
 
 
 def test_half_resolution_keeps_lengths_of_smooth_images_and_comes_back():
