@@ -87,7 +87,7 @@ def cells(table: int, ks: list[float]) -> list[tuple[str, float]]:
 
 def settings(epsilon: float, k: float) -> tuple[float, float, int, float]:
     """Those of table 11, or the nearest there."""
-    # Of two as near, as for 0.1, those of the larger epsilon, with a sixth of the records to see.
+    # Of two as near, as for 0.1, those of the larger epsilon, with less than a tenth of the records to see.
     by_k = TABLE_11[min(TABLE_11, key=lambda known: (round(abs(math.log(known / epsilon)), 6), -known))]
     return by_k[min(by_k, key=lambda known: abs(known - k))]
 
