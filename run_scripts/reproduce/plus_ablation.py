@@ -1,0 +1,93 @@
+"""DataLens+ without each of its parts, at equal epsilon: trains and evaluates what is missing, and writes the table.
+
+    python run_scripts/reproduce/plus_ablation.py --runs_dir RUNS [--dataset mnist] [--epsilon 1] [--seeds 1]
+        [--parts whole no_warp ...] [--only_table] [-- FLAGS OF datalens train]
+
+Where a part is left out, its charges go to what is left: all rows have 100 charges, so the same noise per charge, and
+the whole budget. A cell is a run folder RUNS/PART_DATASET_epsEPSILON_seedSEED; the same command continues what was
+interrupted and skips what is done. RUNS/plus_ablation.md is written after every cell.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+
+from table1 import call
+
+from datalens_tf import _files
+from datalens_tf.privacy.statement import round_up
+
+# Part -> flags.
+PARTS = {
+    "whole": [],
+    "no_warp": ["--candidates=moments:0,embedding:0,both:0"],
+    "no_choice": ["--candidates=both:1.5", "--selection_charges=0", "--embedding_charges=59", "--mean_charges=6",
+                  "--covariance_charges=35"],
+    "no_learned_features": ["--learned_share=0"],
+    "learned_features_alone": ["--learned_share=1"],
+    "no_embedding": ["--candidates=moments:0,moments:0.75,moments:1.5", "--embedding_charges=0", "--mean_charges=15",
+                     "--covariance_charges=83"],
+    "no_moments": ["--candidates=embedding:0,embedding:1.5", "--learned_share=0", "--embedding_charges=98",
+                   "--mean_charges=0", "--covariance_charges=0"],
+    "means_alone": ["--candidates=moments:0,moments:0.75,moments:1.5", "--embedding_charges=0", "--mean_charges=97",
+                    "--covariance_charges=1"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--classifiers", type=int, default=1, help="how many are trained to measure a generator")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only_table", action="store_true", help="of what there is")
+    parser.add_argument("flags", nargs="*", help="of datalens train, after --")
+    args = parser.parse_args()
+    if not args.only_table:
+        for seed in range(args.seeds):
+            for part in args.parts:
+                fill(args.runs_dir, f"{part}_{args.dataset}_eps{args.epsilon:g}_seed{seed}", args.classifiers, [
+                    "--method=datalens_plus", f"--dataset={args.dataset}", f"--epsilon={args.epsilon}",
+                    f"--seed={seed}", *PARTS[part], *args.flags])
+                write_table(args.runs_dir, args.dataset, args.epsilon)
+    print(write_table(args.runs_dir, args.dataset, args.epsilon), end="")
+
+
+def fill(runs_dir: pathlib.Path, name: str, classifiers: int, flags: list[str]) -> None:
+    """Trains and evaluates one cell, unless that is done."""
+    folder, costs = runs_dir / name, runs_dir / "costs" / f"{name}.json"
+    if (folder / "metrics.json").exists():
+        return
+    if not (folder / "privacy.json").exists():
+        resume = ["--resume"] if (folder / "config.json").exists() else []
+        call(costs, "training", "train", *resume, f"--output_dir={folder}", *flags)
+    call(costs, "evaluation", "evaluate", f"--samples={folder}", "--metrics=utility", f"--seeds={classifiers}")
+
+
+def write_table(runs_dir: pathlib.Path, dataset: str, epsilon: float) -> str:
+    """Writes plus_ablation.md, and returns it."""
+    columns = ("variant", "charges: embedding, means, covariances, choice", "candidates", "epsilon", "accountant",
+               "accuracy", "std", "runs")
+    lines = [" | ".join(columns), "|".join(["---"] * len(columns))]
+    for part in PARTS:
+        folders = [path.parent for path in sorted(runs_dir.glob(f"{part}_{dataset}_eps{epsilon:g}_seed*/metrics.json"))]
+        if not folders:
+            continue
+        config, statement = (json.loads((folders[0] / name).read_text()) for name in ("config.json", "privacy.json"))
+        accuracies = [json.loads((folder / "metrics.json").read_text())["utility"]["accuracy_mean"]
+                      for folder in folders]
+        charges = ", ".join(str(config[f"{name}_charges"]) for name in ("embedding", "mean", "covariance", "selection"))
+        lines.append(" | ".join((
+            part, charges, config["candidates"], round_up(statement["epsilon"]), statement["accountant"],
+            f"{statistics.fmean(accuracies):.4f}", f"{statistics.stdev(accuracies):.4f}" if accuracies[1:] else "-",
+            str(len(accuracies)))))
+    markdown = "".join(f"| {line} |\n" for line in lines)
+    _files.atomic_write(runs_dir / "plus_ablation.md", markdown)
+    return markdown
+
+
+if __name__ == "__main__":
+    main()
