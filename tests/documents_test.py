@@ -1,9 +1,12 @@
 """What the documents name exists."""
 
+import argparse
 import pathlib
 import re
 
 import pytest
+
+from datalens_tf import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("checkpoints/*.md")])
@@ -26,3 +29,21 @@ def test_every_linked_file_exists(path):
 def test_every_named_script_exists(path):
     named = re.findall(r"run_scripts/[\w/]+\.(?:sh|py)", path.read_text())
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_named_flag_exists(path):
+    """Of a command of `datalens`, of a script here, or of `ray` and `sha256sum`, which are shown in use."""
+    scripts = "\n".join(script.read_text() for script in ROOT.glob("run_scripts/**/*.*"))
+    known = {flag for parser in _parsers(cli._parser()) for flag in parser._option_string_actions}
+    known |= set(re.findall(r'add_argument\("(--\w+)"', scripts)) | set(re.findall(r"== (--\w+)", scripts))
+    known |= {"--address", "--resources", "--check"}
+    assert not sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", path.read_text())) - known)
+
+
+def _parsers(parser):
+    """A parser and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.values()
