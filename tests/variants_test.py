@@ -99,3 +99,11 @@ def test_rows_and_the_papers_settings_can_be_chosen(scripts, tmp_path, monkeypat
     with pytest.raises(SystemExit):
         main("--variants", "half")
     assert "Expected --variants of full, no_top_k" in capsys.readouterr().err
+
+
+def test_top_k_of_smaller_images_is_swept_around_their_own(scripts):
+    """100 to 300 of 784 on MNIST, as in the paper; digits of 64 pixels have 32."""
+    swept = {row.changes["top_k"] for row in scripts["table4"].sweeps(BASE) if "top_k" in row.changes}
+    assert swept | {BASE.top_k} == {100, 200, 300}
+    digits = scripts["table4"].sweeps(preset("digits", 10.0))
+    assert {row.changes["top_k"] for row in digits if "top_k" in row.changes} == {16, 48}

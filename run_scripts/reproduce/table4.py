@@ -11,8 +11,8 @@ import variants
 from variants import Variant
 
 PUBLISHED = {  # On MNIST at epsilon 1.
-    "num_teachers": {0.5: 0.5841, 0.75: 0.7061},  # Of 4,000.
-    "top_k": {100: 0.5889, 200: 0.7123, 300: 0.6753},
+    "num_teachers": {0.5: 0.5841, 0.75: 0.7061},  # Shares of 4,000.
+    "top_k": {0.5: 0.5889, 1.0: 0.7123, 1.5: 0.6753},  # Shares of 200; smaller images have smaller presets.
     "vote_threshold": {0.0: 0.6361, 0.1: 0.6450, 0.3: 0.6890, 0.5: 0.6921, 0.7: 0.7123, 0.9: 0.6956},
     "clip": {1e-6: None, 1e-5: 0.7123, 1e-4: None, None: None},
 }
@@ -24,7 +24,7 @@ def sweeps(base):
     rows = [Variant(name="preset", published=0.7123 if base.epsilon == 1 else None)]
     for setting, values in PUBLISHED.items():
         for value, published in values.items():
-            value = round(value * base.num_teachers) if setting == "num_teachers" else value
+            value = round(value * getattr(base, setting)) if setting in ("num_teachers", "top_k") else value
             if value != getattr(base, setting):
                 shown = "none" if value is None else f"{value:g}"
                 rows.append(Variant(name=f"{LETTERS[setting]}{shown}", changes={setting: value}, published=published))
