@@ -48,12 +48,16 @@ class WassersteinCritic:
     def __call__(self, weights: list[tf.Tensor], images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Scores [B] of images float32 [B, H, W, C] with integer labels [B]; higher is more real."""
         kernel_1, bias_1, kernel_2, bias_2, dense = weights
-        planes = tf.one_hot(labels, self._num_classes)[:, None, None, :]
+        one_hot = tf.one_hot(labels, self._num_classes)
 
         def convolved(maps, kernel, bias):
-            shape = tf.concat([tf.shape(maps)[:3], [self._num_classes]], 0)
-            maps = tf.concat([maps, tf.broadcast_to(planes, shape)], -1)
-            return tf.nn.leaky_relu(tf.nn.conv2d(maps, kernel, 2, "SAME") + bias, _SLOPE)
+            _, height, width, channels = maps.shape
+            # A label's plane is constant, so that what it adds is one map per class; most of a kernel is for planes.
+            planes = tf.reshape(kernel[:, :, channels:], [_KERNEL, _KERNEL, 1, -1])
+            added = tf.nn.conv2d(tf.ones([1, height, width, 1]), planes, 2, "SAME")
+            added = tf.reshape(added, [height // 2, width // 2, self._num_classes, -1]) + bias
+            maps = tf.nn.conv2d(maps, kernel[:, :, :channels], 2, "SAME")
+            return tf.nn.leaky_relu(maps + tf.einsum("by,hwyf->bhwf", one_hot, added), _SLOPE)
 
         hidden = convolved(convolved(images, kernel_1, bias_1), kernel_2, bias_2)
         return tf.matmul(tf.reshape(hidden, [tf.shape(images)[0], -1]), dense)[:, 0]
