@@ -40,7 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line, without the program's name (default: this process'), and returns the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     debug = "--debug" in argv  # Known before parsing, which may fail.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if debug else "3")  # Read when TensorFlow is first imported.
+    # Both are read when TensorFlow is first imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if debug else "3")
+    if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:  # Not on every system.
+        # With a single thread for operations a function that waits for its data can wait for ever.
+        os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
     try:
         try:
             args = _parser().parse_args(argv)

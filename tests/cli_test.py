@@ -567,3 +567,17 @@ def test_what_fuzzing_found(capsys):
     assert re.search(r"^gdp +inf$", capsys.readouterr().out, re.MULTILINE)
     assert cli.main(["compare", "--stderrthreshold=nothing", "."]) == 2
     assert "stderrthreshold" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cores, threads", [({3}, "2"), ({0, 3}, None)])
+def test_one_core_gets_two_threads_for_operations(cores, threads, datalens, monkeypatch):
+    # With one thread TensorFlow 2.15 sometimes waits for ever in `Model.fit`.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: cores)
+    # Set first, so that it is undone.
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "7")
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS")
+    refused(datalens("train"), "")
+    assert os.environ.get("TF_NUM_INTEROP_THREADS") == threads
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "7")
+    refused(datalens("train"), "")
+    assert os.environ["TF_NUM_INTEROP_THREADS"] == "7"
