@@ -22,6 +22,10 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
     labels_spec = tf.TensorSpec([None], tf.int64, "labels")
     seeds_spec = tf.TensorSpec([None], tf.int64, "seed")
 
+    latents_spec = tf.TensorSpec([None, latent_dim], tf.float32, "latents")
+
+    # A graph of its own, which signatures call: traced once, and stored once.
+    @tf.function(input_signature=[latents_spec, labels_spec])
     def images_of(latents, labels):
         range_message = f"labels must be in [0, {num_classes})"
         with tf.control_dependencies([
@@ -34,6 +38,7 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
     def pixels_of(latents, labels):
         return tf.saturate_cast(tf.round(images_of(latents, labels) * 255), tf.uint8)
 
+    @tf.function(input_signature=[labels_spec, seeds_spec])
     def seeded_pixels(labels, seeds):
         with tf.control_dependencies([
                 _at_most_max_images(tf.size(seeds)),
@@ -61,7 +66,7 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
         # The name's ending makes TensorFlow Serving's REST interface encode it as base64.
         return {"image_bytes": tf.map_fn(tf.io.encode_png, pixels, fn_output_signature=tf.string)}
 
-    @tf.function(input_signature=[tf.TensorSpec([None, latent_dim], tf.float32, "latents"), labels_spec])
+    @tf.function(input_signature=[latents_spec, labels_spec])
     def from_latents(latents, labels):
         return {"images": images_of(latents, labels)}
 
