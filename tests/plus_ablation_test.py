@@ -17,22 +17,21 @@ def fixture_script():
     sys.path.insert(0, str(FOLDER))
     yield importlib.import_module("plus_ablation")
     sys.path.remove(str(FOLDER))
-    for name in ("table1", "plus_ablation"):
+    for name in ("cells", "plus_ablation"):
         del sys.modules[name]
 
 
 def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_path, monkeypatch):
     """The flags are accepted, a charge has the same noise in all rows, and what is left out costs nothing."""
     calls = []
-    monkeypatch.setattr(script, "call", lambda costs, what, *arguments: calls.append(arguments))
+    monkeypatch.setattr(script, "fill", lambda folder, train, evaluate: calls.append((folder.name, train)))
     monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "0.2",
                                       "--", "--fit_steps=7"])
     script.main()
     default, configs = DataLensPlusConfig(), {}
-    for arguments in (arguments for arguments in calls if arguments[0] == "train"):
-        given = dict(word.removeprefix("--").split("=") for word in arguments[1:])
-        part = pathlib.Path(given.pop("output_dir")).name.removesuffix("_mnist_eps0.2_seed0")
-        configs[part] = default.replace(**{
+    for name, train in calls:
+        given = dict(word.removeprefix("--").split("=") for word in train)
+        configs[name.removesuffix("_mnist_eps0.2_seed0")] = default.replace(**{
             name: value if name in ("method", "dataset", "candidates") else float(value) if "." in value else int(value)
             for name, value in given.items()})
     assert configs.keys() == script.PARTS.keys()

@@ -22,7 +22,7 @@ SHAPE = (28, 28, 1)
 
 @pytest.fixture(name="scripts", scope="module")
 def fixture_scripts():
-    names = ("table1", "variants", "table4", "table5", "table7")
+    names = ("cells", "variants", "table4", "table5", "table7")
     sys.path.insert(0, str(FOLDER))
     yield {name: importlib.import_module(name) for name in names}
     sys.path.remove(str(FOLDER))
@@ -84,7 +84,7 @@ def test_the_table_has_the_epsilon_of_each_runs_own_statement(scripts, tmp_path)
 
 def test_rows_and_the_papers_settings_can_be_chosen(scripts, tmp_path, monkeypatch, capsys):
     variants, filled = scripts["variants"], []
-    monkeypatch.setattr(variants, "fill", lambda runs_dir, base, variant, *_: filled.append((base, variant.name)))
+    monkeypatch.setattr(variants, "fill", lambda folder, train, evaluate: filled.append((folder.name, train)))
     monkeypatch.setattr(variants, "load_dataset", lambda name: SimpleNamespace(image_shape=SHAPE))
 
     def main(*flags):
@@ -93,9 +93,9 @@ def test_rows_and_the_papers_settings_can_be_chosen(scripts, tmp_path, monkeypat
 
     main("--seeds", "1")
     main("--seeds", "2", "--variants", "full", "no_top_k", "--settings_of", "1")
-    assert [name for _, name in filled[5:]] == ["full", "no_top_k"] * 2 and len(filled) == 9
-    first, last = filled[0][0], filled[-1][0]
-    assert (first.top_k, last.top_k) == (300, 200) and first.epsilon == last.epsilon == 80
+    assert [name.split("_mnist")[0] for name, _ in filled[5:]] == ["full", "no_top_k"] * 2 and len(filled) == 9
+    assert "--top_k=300" in filled[0][1] and "--top_k=200" in filled[5][1] and "--top_k=none" in filled[-1][1]
+    assert all("--epsilon=80.0" in train for _, train in filled)
     with pytest.raises(SystemExit):
         main("--variants", "half")
     assert "Expected --variants of full, no_top_k" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import json
 import pathlib
 import statistics
 
-from table1 import call
+from cells import fill
 
 from datalens_tf import _files
 from datalens_tf.privacy.statement import round_up
@@ -49,22 +49,12 @@ def main() -> None:
     if not args.only_table:
         for seed in range(args.seeds):
             for part in args.parts:
-                fill(args.runs_dir, f"{part}_{args.dataset}_eps{args.epsilon:g}_seed{seed}", args.classifiers, [
-                    "--method=datalens_plus", f"--dataset={args.dataset}", f"--epsilon={args.epsilon}",
-                    f"--seed={seed}", *PARTS[part], *args.flags])
+                fill(args.runs_dir / f"{part}_{args.dataset}_eps{args.epsilon:g}_seed{seed}",
+                     ["--method=datalens_plus", f"--dataset={args.dataset}", f"--epsilon={args.epsilon}",
+                      f"--seed={seed}", *PARTS[part], *args.flags],
+                     ["--metrics=utility", f"--seeds={args.classifiers}"])
                 write_table(args.runs_dir, args.dataset, args.epsilon)
     print(write_table(args.runs_dir, args.dataset, args.epsilon), end="")
-
-
-def fill(runs_dir: pathlib.Path, name: str, classifiers: int, flags: list[str]) -> None:
-    """Trains and evaluates one cell, unless that is done."""
-    folder, costs = runs_dir / name, runs_dir / "costs" / f"{name}.json"
-    if (folder / "metrics.json").exists():
-        return
-    if not (folder / "privacy.json").exists():
-        resume = ["--resume"] if (folder / "config.json").exists() else []
-        call(costs, "training", "train", *resume, f"--output_dir={folder}", *flags)
-    call(costs, "evaluation", "evaluate", f"--samples={folder}", "--metrics=utility", f"--seeds={classifiers}")
 
 
 def write_table(runs_dir: pathlib.Path, dataset: str, epsilon: float) -> str:

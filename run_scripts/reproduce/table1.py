@@ -12,12 +12,10 @@ cell, with a row for each run folder in RUNS, whatever the command asked for.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
-import time
+
+from cells import fill
 
 from datalens_tf import _files
 from datalens_tf.config import ACCOUNTANTS
@@ -70,43 +68,13 @@ def main() -> None:
             for dataset in args.datasets:
                 for method in args.methods:
                     for epsilon in [None] if method == "dcgan" else args.epsilons:
-                        fill(args.runs_dir, method, dataset, epsilon, seed, SIZES[args.size][method],
-                             args.classifiers)
+                        shown = "none" if epsilon is None else f"{epsilon:g}"
+                        fill(args.runs_dir / f"{method}_{dataset}_eps{shown}_seed{seed}",
+                             [f"--method={method}", f"--preset={dataset}", f"--epsilon={shown}", f"--seed={seed}",
+                              *SIZES[args.size][method]],
+                             ["--metrics=utility,quality", f"--seeds={args.classifiers}"])
                         write_table(args.runs_dir)
     print(write_table(args.runs_dir), end="")
-
-
-def fill(runs_dir: pathlib.Path, method: str, dataset: str, epsilon: float | None, seed: int, flags: list[str],
-         classifiers: int) -> None:
-    """Trains and evaluates one cell, unless that is done."""
-    shown = "none" if epsilon is None else f"{epsilon:g}"
-    name = f"{method}_{dataset}_eps{shown}_seed{seed}"
-    folder, costs = runs_dir / name, runs_dir / "costs" / f"{name}.json"
-    if (folder / "metrics.json").exists():
-        return
-    resume = ["--resume"] if (folder / "config.json").exists() else []
-    if not (folder / "privacy.json").exists():
-        call(costs, "training", "train", *resume, "--output_dir", str(folder), "--method", method,
-             "--preset", dataset, "--epsilon", shown, "--seed", str(seed), *flags)
-    call(costs, "evaluation", "evaluate", "--samples", str(folder), "--metrics", "utility,quality",
-         "--seeds", str(classifiers))
-
-
-def call(costs: pathlib.Path, what: str, *arguments: str) -> None:
-    """Runs the program, and adds what it took to the file."""
-    print("datalens", *arguments, file=sys.stderr, flush=True)
-    start = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "datalens_tf", *arguments])
-    _, status, usage = os.wait4(process.pid, 0)
-    known = json.loads(costs.read_text()) if costs.exists() else {}
-    before = known.get(what, {"seconds": 0.0, "peak_memory_gib": 0.0, "sittings": 0})
-    known[what] = {"seconds": round(before["seconds"] + time.monotonic() - start, 1),
-                   "peak_memory_gib": round(max(before["peak_memory_gib"], usage.ru_maxrss / 2**20), 2),
-                   "sittings": before["sittings"] + 1}
-    costs.parent.mkdir(parents=True, exist_ok=True)
-    _files.atomic_write(costs, json.dumps(known) + "\n")
-    if status:
-        sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def write_table(runs_dir: pathlib.Path) -> str:

@@ -17,7 +17,7 @@ import pathlib
 import statistics
 from typing import Any, Callable, Mapping, Sequence
 
-from table1 import call
+from cells import fill
 
 from datalens_tf import _files
 from datalens_tf.config import DataLensConfig, preset
@@ -86,10 +86,16 @@ def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence
     if unknown:
         parser.error(f"Expected --variants of {', '.join(row.name for row in variants)}, got {', '.join(unknown)}.")
     if not args.only_table:
+        quick = ["--quick"] if args.size == "small" else []
         image_shape = load_dataset(args.dataset).image_shape
         for seed in range(args.seeds):
             for variant in [row for row in variants if args.variants is None or row.name in args.variants]:
-                fill(args.runs_dir, base, variant, image_shape, seed, args.classifiers, args.size)
+                given = settings_of(base, variant, image_shape)
+                flags = [f"--{key}={'none' if value is None else value}" for key, value in given.items()
+                         if key not in _OWN_FLAGS]
+                fill(args.runs_dir / folder_name(base, variant, seed),
+                     [f"--method={variant.method}", f"--seed={seed}", *flags],
+                     ["--metrics=utility", f"--seeds={args.classifiers}", *quick])
                 write_table(args.runs_dir, table, base, variants)
     print(write_table(args.runs_dir, table, base, variants), end="")
 
@@ -113,24 +119,6 @@ def settings_of(base: DataLensConfig, variant: Variant, image_shape: tuple[int, 
         return dataclasses.asdict(calibrated(base.replace(**variant.changes), image_shape))
     names = {field.name for field in dataclasses.fields(config_class(variant.method))} - {"noise_stddev"}
     return {name: value for name, value in dataclasses.asdict(base).items() if name in names} | dict(variant.changes)
-
-
-def fill(runs_dir: pathlib.Path, base: DataLensConfig, variant: Variant, image_shape: tuple[int, int, int], seed: int,
-         classifiers: int, size: str) -> None:
-    """Trains and evaluates one cell, unless that is done."""
-    name = folder_name(base, variant, seed)
-    folder, costs = runs_dir / name, runs_dir / "costs" / f"{name}.json"
-    if (folder / "metrics.json").exists():
-        return
-    if not (folder / "privacy.json").exists():
-        resume = ["--resume"] if (folder / "config.json").exists() else []
-        given = settings_of(base, variant, image_shape)
-        flags = [f"--{key}={'none' if value is None else value}" for key, value in given.items()
-                 if key not in _OWN_FLAGS]
-        call(costs, "training", "train", *resume, "--output_dir", str(folder), "--method", variant.method,
-             "--seed", str(seed), *flags)
-    call(costs, "evaluation", "evaluate", "--samples", str(folder), "--metrics", "utility",
-         "--seeds", str(classifiers), *(["--quick"] if size == "small" else []))
 
 
 def write_table(runs_dir: pathlib.Path, table: str, base: DataLensConfig, variants: Sequence[Variant]) -> str:
