@@ -610,14 +610,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_settings(parser: Any) -> None:
     """A flag for every setting of any method; its help says for which, unless it is the same for all."""
+    texts = {method: field_texts(kind) for method, kind in CONFIGS.items()}
+    hints = {method: typing.get_type_hints(kind) for method, kind in CONFIGS.items()}
     for name in dict.fromkeys(name for kind in CONFIGS.values() for name in field_names(kind)):
-        kinds = {method: kind for method, kind in CONFIGS.items() if name in field_names(kind)}
+        having = [method for method, kind in CONFIGS.items() if name in field_names(kind)]
         methods = {}
-        for method, kind in kinds.items():
-            methods.setdefault(field_texts(kind)[name], []).append(method)
-        whole = len(methods) == 1 and len(kinds) == len(CONFIGS)
+        for method in having:
+            methods.setdefault(texts[method][name], []).append(method)
+        whole = len(methods) == 1 and len(having) == len(CONFIGS)
         text = "; ".join(text if whole else f"{', '.join(of)}: {text}" for text, of in methods.items())
-        add_field(parser, name, [typing.get_type_hints(kind)[name] for kind in kinds.values()], text)
+        add_field(parser, name, [hints[method][name] for method in having], text)
 
 
 def _metrics(text: str) -> tuple[str, ...]:

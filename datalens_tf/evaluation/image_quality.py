@@ -4,6 +4,8 @@ Everything here is a function of features, logits or pixels; `domain_classifier`
 Frechet distance is named after its features, because distances between different features cannot be compared.
 """
 
+import functools
+
 import numpy as np
 
 from datalens_tf import _validate
@@ -154,7 +156,7 @@ class InceptionFeatures:
             raise DataError(f"inception_weights={weights}: cannot be had as weights of Keras' InceptionV3 without its "
                             f"top: {first_line(error)}. Give Keras' own file, or leave the flag out.") from error
 
-        @tf.function
+        @functools.partial(tf.function, autograph=False)
         def features(batch):
             colour = tf.image.grayscale_to_rgb(batch) if batch.shape[-1] == 1 else batch
             return model(tf.image.resize(colour, (299, 299)) * 2 - 1, training=False)

@@ -174,7 +174,7 @@ class _OwnVotes:
     def __init__(self, config: DataLensConfig, mechanism: Mechanism, count: int):
         self._config, self._mechanism, self._count = config, mechanism, count
         self._models = functools.lru_cache(lambda size: build_teachers(config, size))
-        self._votes = tf.function(self._compressed)
+        self._votes = tf.function(self._compressed, autograph=False)
 
     def __call__(self, bank: TeacherBank, images: tf.Tensor, labels: tf.Tensor, step: int) -> np.ndarray:
         """float32 [M, m, d]."""

@@ -105,7 +105,8 @@ def _function(generator: LoadedGenerator):
     serve = generator.model.signatures["from_latents"]
     specs = [tf.TensorSpec([None, generator.latent_dim], tf.float32, "latents"),
              tf.TensorSpec([None], tf.int64, "labels")]
-    return tf.function(lambda latents, labels: serve(latents=latents, labels=labels), input_signature=specs), specs
+    return tf.function(lambda latents, labels: serve(latents=latents, labels=labels), input_signature=specs,
+                       autograph=False), specs
 
 
 def _packed(data: bytes) -> str:

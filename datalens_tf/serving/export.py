@@ -49,7 +49,8 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
 
     Args:
       generator: `generator([latents, labels], training=False)` with latents float32 [n, z] and labels int32 [n]
-        returns images float32 [n, H, W, C] in [0, 1]; `generator.variables` are all its variables.
+        returns images float32 [n, H, W, C] in [0, 1], without branching in Python on tensors;
+        `generator.variables` are all its variables.
       directory: parent of the versions, made if missing.
       version: integer >= 1.
       latent_dim: z.

@@ -1,11 +1,15 @@
 """What an exported generator answers: the signatures of its SavedModel, in TensorFlow operations alone."""
 
+import functools
 from typing import Callable, Mapping
 
 import tensorflow as tf
 
 MAX_IMAGES = 1024  # of one request: what a server needs for it stays in bounds.
 FRESH = -1  # the seed that stands for none
+
+# Nothing here branches in Python on tensors, and looking for that takes most of the time of an export.
+_graph = functools.partial(tf.function, autograph=False)
 
 
 def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distribution: str, num_classes: int,
@@ -25,7 +29,7 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
     latents_spec = tf.TensorSpec([None, latent_dim], tf.float32, "latents")
 
     # A graph of its own, which signatures call: traced once, and stored once.
-    @tf.function(input_signature=[latents_spec, labels_spec])
+    @_graph(input_signature=[latents_spec, labels_spec])
     def images_of(latents, labels):
         range_message = f"labels must be in [0, {num_classes})"
         with tf.control_dependencies([
@@ -38,7 +42,7 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
     def pixels_of(latents, labels):
         return tf.saturate_cast(tf.round(images_of(latents, labels) * 255), tf.uint8)
 
-    @tf.function(input_signature=[labels_spec, seeds_spec])
+    @_graph(input_signature=[labels_spec, seeds_spec])
     def seeded_pixels(labels, seeds):
         with tf.control_dependencies([
                 _at_most_max_images(tf.size(seeds)),
@@ -52,25 +56,25 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
             return tf.random.stateless_normal([latent_dim], key, alg="philox")
         return tf.random.stateless_uniform([latent_dim], key, -1, 1, alg="philox")
 
-    @tf.function(input_signature=[labels_spec])
+    @_graph(input_signature=[labels_spec])
     def serving_default(labels):
         return {"images": seeded_pixels(labels, _fresh_seeds(tf.size(labels)))}
 
-    @tf.function(input_signature=[labels_spec, seeds_spec])
+    @_graph(input_signature=[labels_spec, seeds_spec])
     def sample(labels, seed):
         return {"images": seeded_pixels(labels, seed)}
 
-    @tf.function(input_signature=[labels_spec, seeds_spec])
+    @_graph(input_signature=[labels_spec, seeds_spec])
     def png(labels, seed):
         pixels = seeded_pixels(labels, seed)
         # The name's ending makes TensorFlow Serving's REST interface encode it as base64.
         return {"image_bytes": tf.map_fn(tf.io.encode_png, pixels, fn_output_signature=tf.string)}
 
-    @tf.function(input_signature=[latents_spec, labels_spec])
+    @_graph(input_signature=[latents_spec, labels_spec])
     def from_latents(latents, labels):
         return {"images": images_of(latents, labels)}
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "num_samples"), tf.TensorSpec([], tf.int64, "seed")])
+    @_graph(input_signature=[tf.TensorSpec([], tf.int64, "num_samples"), tf.TensorSpec([], tf.int64, "seed")])
     def generate(num_samples, seed=tf.constant(FRESH, tf.int64)):
         with tf.control_dependencies([
                 tf.debugging.assert_positive(num_samples, "num_samples must be positive"),
@@ -84,7 +88,7 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
         labels = tf.cast(labels, tf.int64)
         return {"images": seeded_pixels(labels, seeds), "labels": labels}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "name")])
+    @_graph(input_signature=[tf.TensorSpec([None], tf.string, "name")])
     def describe(name):
         known = tf.constant(list(texts))
         found = name[:, None] == known[None]

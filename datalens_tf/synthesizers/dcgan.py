@@ -69,7 +69,7 @@ class Gan:
             config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
         self._optimizer._create_all_weights(  # pylint: disable=protected-access
             self._discriminator.trainable_variables)
-        self._step = tf.function(self._train_step)
+        self._step = tf.function(self._train_step, autograph=False)
 
     def variables(self) -> list[tf.Variable]:
         """All there is to save."""

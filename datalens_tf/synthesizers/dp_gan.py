@@ -118,8 +118,9 @@ class PrivateGan:
                              seed=config.seed)
         self._optimizer = _optimizer(config)
         self._optimizer._create_all_weights(self.critic.weights)  # pylint: disable=protected-access
-        self._clipped_sum, self._update, self._teach = map(
-            tf.function, (self._sum_of_chunk, self._train_critic, self._train_generator))
+        self._clipped_sum, self._update, self._teach = (
+            tf.function(of, autograph=False)
+            for of in (self._sum_of_chunk, self._train_critic, self._train_generator))
         self._loss = tf.Variable(0.0)  # of the generator, for steps that do not train it
 
     def variables(self) -> list[tf.Variable]:

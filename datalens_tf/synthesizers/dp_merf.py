@@ -124,7 +124,7 @@ class EmbeddingStudent(AveragedGenerator):
         super().__init__(config)
         self._means, self._features = tf.constant(means), features
         self._per_class = -(-config.batch_size // config.num_classes)
-        self._step = tf.function(self._train_step)
+        self._step = tf.function(self._train_step, autograph=False)
 
     def train(self, step: int) -> float:
         """One step on public randomness of its own; returns the loss."""
@@ -174,6 +174,6 @@ def _num_releases(config: DpMerfConfig) -> int:
 
 def feature_batches(dataset: Dataset, features: Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Features [n, D] and labels [n] of all records, in chunks."""
-    of = tf.function(features, reduce_retracing=True)
+    of = tf.function(features, reduce_retracing=True, autograph=False)
     for images, labels in chunks(dataset):
         yield of(images).numpy(), labels

@@ -221,7 +221,7 @@ class Critics:
         self._state = [*map(tf.Variable, weights), *(tf.Variable(tf.zeros(w.shape)) for w in 2 * weights),
                        tf.Variable(tf.zeros([len(partitions)]))]
         self._training = CriticTraining(config, self._critic)
-        self._gradients = tf.function(self._critic.image_gradients)
+        self._gradients = tf.function(self._critic.image_gradients, autograph=False)
 
     def variables(self) -> list[tf.Variable]:
         """All there is to save; of each, row i is of critic i."""

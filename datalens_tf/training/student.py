@@ -80,8 +80,9 @@ class Student(AveragedGenerator):
 
     def __init__(self, config: DataLensConfig):
         super().__init__(config)
-        self._step = tf.function(self._train_step)
-        self._generate = tf.function(lambda latents, labels: self.generator([latents, labels], training=True))
+        self._step = tf.function(self._train_step, autograph=False)
+        self._generate = tf.function(lambda latents, labels: self.generator([latents, labels], training=True),
+                                     autograph=False)
 
     def inputs(self, step: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Latents [m, z] and uniform labels [m] of a generator step: public randomness, never the data's labels."""

@@ -54,8 +54,8 @@ class _Chunk:
         self._config, self._mechanism = config, mechanism
         self._model = build_teachers(config, size)
         # Compiled: every array is read and written once, and memory is what bounds this.
-        self._update = tf.function(self._updated, jit_compile=True)
-        self.advance = tf.function(self._advance)
+        self._update = tf.function(self._updated, jit_compile=True, autograph=False)
+        self.advance = tf.function(self._advance, autograph=False)
 
     def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds, step):
         """Trains once per round, votes, and returns the new state, the vote sum [m, d] and losses [T, rounds]."""
