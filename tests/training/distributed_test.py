@@ -213,7 +213,8 @@ def test_actors_give_the_same_generator_as_one_process(ray, tmp_path, reference)
 
 
 def test_killed_and_stalled_actors_are_replaced_from_their_own_checkpoints(ray, tmp_path, reference):
-    options = PerformanceOptions(distribute="ray", num_actors=2, actor_timeout_minutes=0.5)
+    # Long enough for an actor on a busy machine to load TensorFlow and compile its teachers.
+    options = PerformanceOptions(distribute="ray", num_actors=2, actor_timeout_minutes=1.5)
     trainer, student = train(tmp_path, options, during={"warm-up": kill_one, "step 3": kill_one},
                              after={3: lambda: kill_one(how=signal.SIGSTOP)})
     assert released_bytes(student) == reference
