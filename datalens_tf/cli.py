@@ -405,12 +405,13 @@ def _one_core_per_operation(num_threads: int) -> None:
 
 
 def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> MethodConfig:
-    """The preset's settings, else those of the data set's own preset, else the defaults; with the given ones."""
+    """The preset's settings, else those of the data set's own preset, else those for any data; with the given ones."""
     known = given.get("dataset") in {dataset for dataset, _ in PRESETS}
     if hasattr(args, "preset") or known:
         base = _preset_config(args)
     else:
-        base = config_class(given.get("method", "datalens"))()
+        kind = config_class(given.get("method", "datalens"))
+        base = kind.for_budget(given.get("epsilon", kind().epsilon))
     return base.replace(**given)
 
 

@@ -149,6 +149,11 @@ class MethodConfig(RunConfig):
             v.between(name, getattr(self, name), 0, 1, open_high=True)
         v.one_of("latent_distribution", self.latent_distribution, LATENT_DISTRIBUTIONS)
 
+    @classmethod
+    def for_budget(cls, epsilon: float | None) -> "typing.Self":
+        """The settings for this budget, whatever the data: the defaults, where a method says nothing else."""
+        return cls(epsilon=epsilon)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensConfig(MethodConfig):
@@ -351,7 +356,8 @@ def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> 
     """Settings for a data set, with this budget.
 
     Of DataLens the papers publish settings for epsilon 1 and 10; another budget takes those of the nearer one (in
-    ratio), and the accountant decides how many steps it pays for. Other methods' defaults are for every data set.
+    ratio), and the accountant decides how many steps it pays for. Other methods' settings (`MethodConfig.for_budget`)
+    are for every data set.
 
     Raises:
       InvalidArgumentError: no such preset or method, or epsilon <= 0.
@@ -359,7 +365,7 @@ def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> 
     if method != "datalens":
         from datalens_tf.methods import config_class  # It needs this module.
 
-        return config_class(method)(dataset=name, epsilon=epsilon)
+        return config_class(method).for_budget(epsilon).replace(dataset=name)
     _validate.one_of("preset", name, sorted({dataset for dataset, _ in PRESETS}))
     _validate.positive("epsilon", epsilon)
     published = min((budget for dataset, budget in PRESETS if dataset == name),

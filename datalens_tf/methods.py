@@ -80,9 +80,15 @@ class DataLensPlusConfig(DpMerfConfig):
         moments; the rest is random features'. 0 for these alone, and then the moments are needed for candidates only.
       learned_warp: how far those images are moved.
       mean_charges: charges for the classes' mean images and sizes; 0 where the moments are not needed.
-      covariance_charges: charges for the classes' covariances, of images at half the resolution; the same.
+      covariance_charges: charges for the covariances of classes, or of clusters; the same.
+      num_clusters: Gaussians per class. 1: of images at half the resolution. More: of images at their own, in the
+        directions of largest variance; only with little noise.
+      direction_charges: charges for these directions; 0 for one Gaussian per class.
+      num_directions: how many.
+      cluster_charges: charges for each round in which clusters are looked for; 0 for one Gaussian per class.
+      cluster_rounds: how many.
       mean_clip, covariance_clip: l2 norms that images, and their differences from the mean, are shortened to.
-      num_factors: directions, at most, in which images of a class vary.
+      num_factors: directions, at most, in which images of one Gaussian vary.
       selection_charges: charges for choosing; 0 where there is nothing to choose.
       selection_images, selection_epochs: how long each of the classifiers by which to choose is trained, and the
         network of learned features.
@@ -97,6 +103,11 @@ class DataLensPlusConfig(DpMerfConfig):
     learned_warp: float = 1.5
     mean_charges: int = 6
     covariance_charges: int = 34
+    num_clusters: int = 1
+    direction_charges: int = 0
+    num_directions: int = 80
+    cluster_charges: int = 0
+    cluster_rounds: int = 5
     mean_clip: float = 12.0
     covariance_clip: float = 6.5
     num_factors: int = 64
@@ -114,7 +125,7 @@ class DataLensPlusConfig(DpMerfConfig):
         super().__post_init__()
         v = _validate
         for name, least in (("num_factors", 1), ("selection_charges", 0), ("selection_images", 1),
-                            ("selection_epochs", 1)):
+                            ("selection_epochs", 1), ("num_clusters", 1), ("num_directions", 1), ("cluster_rounds", 1)):
             v.integer(name, getattr(self, name), at_least=least)
         for name in ("mean_clip", "covariance_clip"):
             v.positive(name, getattr(self, name))
@@ -132,14 +143,29 @@ class DataLensPlusConfig(DpMerfConfig):
             v.require((getattr(self, name) > 0) == (source in used), name, getattr(self, name),
                       f"> 0 for candidates={self.candidates}" if source in used else
                       f"to be 0: no candidate of {self.candidates} has {source}")
+        clusters = self.num_clusters > 1 and "moments" in used
+        for name in ("direction_charges", "cluster_charges"):
+            v.integer(name, getattr(self, name), at_least=0)
+            v.require((getattr(self, name) > 0) == clusters, name, getattr(self, name),
+                      f"> 0 for num_clusters={self.num_clusters}" if clusters else
+                      "to be 0: there are no clusters to find")
         one = len(self.choices) == 1
         v.require((self.selection_charges == 0) == one, "selection_charges", self.selection_charges,
                   "to be 0: there is one candidate" if one else f"> 0, to choose among {self.candidates}")
 
+    @classmethod
+    def for_budget(cls, epsilon: float | None) -> "DataLensPlusConfig":
+        """From epsilon 5 on, where noise hides little, most of the budget goes to clusters."""
+        if epsilon is None or epsilon < 5:
+            return super().for_budget(epsilon)
+        return cls(epsilon=epsilon, num_clusters=16, embedding_charges=10, mean_charges=4, direction_charges=8,
+                   cluster_charges=3, covariance_charges=61)
+
     @property
     def num_charges(self) -> int:
         """Of the whole run."""
-        return self.embedding_charges + self.mean_charges + self.covariance_charges + self.selection_charges
+        return (self.embedding_charges + self.mean_charges + self.covariance_charges + self.direction_charges
+                + self.cluster_rounds * self.cluster_charges + self.selection_charges)
 
     @property
     def choices(self) -> tuple[tuple[tuple[str, ...], float], ...]:

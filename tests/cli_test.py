@@ -102,6 +102,16 @@ def test_flags_become_the_settings_of_the_run(finished):
         latent_dim=4, warmup_teacher_steps=1, teacher_steps=1)
 
 
+@pytest.mark.parametrize("dataset", ["mnist", "npz:FILE"])
+@pytest.mark.parametrize("epsilon, clusters", [("1", 1), ("10", 16)])
+def test_settings_of_a_method_are_those_for_the_budget(dataset, epsilon, clusters):
+    """Whether or not the data set has a preset of DataLens."""
+    args = cli._parser().parse_args(["train", "--method=datalens_plus", f"--dataset={dataset}",
+                                         f"--epsilon={epsilon}", "--output_dir=R", "--fit_steps=7"])
+    config = cli._fresh_config(args, cli._method_settings(args, "datalens_plus"))
+    assert (config.num_clusters, config.dataset, config.fit_steps) == (clusters, dataset, 7)
+
+
 def test_training_a_finished_run_again_reports_the_same(finished, datalens):
     status, out, _ = datalens("train", "--resume", "--output_dir", finished)
     statement = json.loads((finished / "privacy.json").read_text())

@@ -42,6 +42,13 @@ def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_pat
     assert {sources for sources, _ in configs["no_moments"].choices} == {("embedding",)}
 
 
+def test_a_budget_whose_defaults_are_others_is_refused(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "10"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "--epsilon of a small budget, got 10" in capsys.readouterr().err
+
+
 def test_the_table_has_the_epsilon_of_each_runs_own_statement(script, tmp_path):
     for part, seed, accuracy in (("whole", 0, 0.5), ("whole", 1, 0.7), ("no_warp", 0, 0.25)):
         folder = tmp_path / f"{part}_digits_eps1_seed{seed}"

@@ -1,32 +1,41 @@
-"""Images of a Gaussian model per class."""
+"""Images of Gaussian models: one for each class, or for each of a few clusters of it."""
 
 import numpy as np
 import tensorflow as tf
 
 
 class FactorGenerator(tf.Module):
-    """mean[y] + z factors[y], cut off at 0 and 1.
+    """means[y, k] + z factors[y, k] directions, cut off at 0 and 1, with k drawn by the weights of class y.
 
-    Input shape: latents float32 [n, latent_dim] from N(0, 1), labels integer [n].
+    Input shape: latents float32 [n, latent_dim] from N(0, 1), the last of which draws k; labels integer [n].
     Output shape: images float32 [n, H, W, C] in [0, 1].
 
     Args:
       image_shape: (H, W, C), H and W divisible by 4.
-      means: of images, per class: [Y, HWC].
-      factors: rows F with F^T F the covariance of images, per class: [Y, r, HWC].
+      means: of images, per class and cluster: [Y, K, HWC].
+      factors: rows F with F^T F the covariance of coordinates, per class and cluster: [Y, K, r, d].
+      directions: images that coordinates stand for: [d, HWC].
+      weights: of a class's clusters, at least 0, not all 0: [Y, K].
     """
 
     def __init__(self, image_shape: tuple[int, int, int], means: np.ndarray, factors: np.ndarray,
-                 name: str | None = None):
+                 directions: np.ndarray, weights: np.ndarray, name: str | None = None):
         super().__init__(name=name)
-        self.image_shape, (self.num_classes, self.latent_dim) = tuple(image_shape), factors.shape[:2]
-        self.means = tf.Variable(means, trainable=False, dtype=tf.float32)
-        self.factors = tf.Variable(factors, trainable=False, dtype=tf.float32)
+        self.num_classes, self._clusters, rank = factors.shape[:3]
+        self.image_shape, self.latent_dim = tuple(image_shape), rank + 1
+        bounds = np.cumsum(weights, 1)
+
+        def kept(array, *shape):
+            return tf.Variable(np.reshape(array, shape), trainable=False, dtype=tf.float32)
+
+        self.means, self.factors = kept(means, -1, means.shape[-1]), kept(factors, -1, rank, factors.shape[-1])
+        self.directions, self.bounds = kept(directions, *directions.shape), kept(bounds / bounds[:, -1:], *bounds.shape)
 
     def __call__(self, inputs, training: bool = False):
         latents, labels = inputs
-        one_hot = tf.one_hot(labels, self.num_classes)
-        # A product with all classes' factors, where the latents of all but one are zero: faster than to gather them.
-        own = tf.reshape(one_hot[:, :, None] * latents[:, None], [-1, self.num_classes * self.latent_dim])
-        flat = tf.matmul(one_hot, self.means) + tf.matmul(own, tf.reshape(self.factors, [own.shape[1], -1]))
+        uniform = 0.5 + 0.5 * tf.math.erf(latents[:, -1:] / 2**0.5)
+        later = tf.cast(uniform >= tf.gather(self.bounds, labels)[:, :-1], tf.int32)  # Of all clusters but the last.
+        own = tf.cast(labels, tf.int32) * self._clusters + tf.reduce_sum(later, 1)
+        coordinates = tf.einsum("nr,nrd->nd", latents[:, :-1], tf.gather(self.factors, own))
+        flat = tf.gather(self.means, own) + tf.matmul(coordinates, self.directions)
         return tf.reshape(tf.clip_by_value(flat, 0.0, 1.0), [-1, *self.image_shape])

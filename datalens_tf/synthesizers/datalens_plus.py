@@ -4,6 +4,7 @@ Releases, each of sums over all records with Gaussian noise, each once:
 
 1. Per class, the sum of its images at half the resolution, and their number (`MeanEmbedding`).
 2. Per class, the sum of r r^T over differences r between its images and the released mean (`SecondMoment`).
+   Or, where there is little noise, both for each of a few clusters of a class, once these are found: `moments`.
 3. Per class, the sum of its images' features, and their number (`MeanEmbedding`): random Fourier features of pixels,
    and what the layers of a classifier see that learned from the Gaussians of 1 and 2 (`FeatureNetwork`).
 4. How many records are classified right by each of a few classifiers that saw synthetic images only (`CorrectCounts`).
@@ -13,12 +14,13 @@ Two sources of images: the Gaussians that 1 and 2 describe, without the directio
 little, a public prior that suits digits and not clothes (`WarpedGenerator`). What to take, and how far to move it, is
 asked of the records by 4. All but the releases is post-processing.
 
-Privacy, for one replaced record, its label included: the sensitivities are 2 of the shortened images in 1,
-sqrt(2) of their squares in 2, 2 features' lengths in 3, and sqrt(K) for K classifiers in 4; each docstring has the
-argument. The releases compose adaptively to one Gaussian release, exactly: with noise multipliers z_i, mu^2 = sum
-1 / z_i^2. A release with noise multiplier z / sqrt(n) is charged as n of z, which is the same mu^2. How many charges
-each gets is a setting, so a function of nothing that was released. Clips, bandwidths and the spread of warps were
-chosen on MNIST; numbers of records per class are released with the sums, not read.
+Privacy, for one replaced record, its label included: the sensitivities are 2 of the shortened images in 1 (and in each
+round in which clusters are found), sqrt(2) of their squares in 2 (and of those that directions are found by), 2
+features' lengths in 3, and sqrt(K) for K classifiers in 4; each docstring has the argument. The releases compose
+adaptively to one Gaussian release, exactly: with noise multipliers z_i, mu^2 = sum 1 / z_i^2. A release with noise
+multiplier z / sqrt(n) is charged as n of z, which is the same mu^2. How many charges each gets is a setting, so a
+function of nothing that was released. Clips, bandwidths and the spread of warps were chosen on MNIST; numbers of
+records per class are released with the sums, not read.
 """
 
 import functools
@@ -30,20 +32,19 @@ import tensorflow as tf
 
 from datalens_tf import _files, rng
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, chunks, fingerprint, usable_only
+from datalens_tf.data.datasets import Dataset, fingerprint, usable_only
 from datalens_tf.errors import TrainingInterrupted
 from datalens_tf.evaluation import utility
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.noise import noise_source
-from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
-from datalens_tf.models.factor_generator import FactorGenerator
 from datalens_tf.models.feature_network import FeatureNetwork
 from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.privacy import accounting
 from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import Guarantee, make_statement
+from datalens_tf.synthesizers import moments
 from datalens_tf.synthesizers.base import RunSynthesizer
 from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, Features, feature_batches
 from datalens_tf.training.checkpoint import ReleaseStore, exclusive
@@ -66,6 +67,12 @@ _RELEASED = {
                  "({embedding_charges} charges)",
     "moments": "per class, the sum of its images at half the resolution and their number ({mean_charges} charges), and "
                "that of the products of all pairs of their pixels ({covariance_charges} charges)",
+    "clusters": "per class, the sum of its images and their number ({mean_charges} charges), and of all classes "
+                "together that of the products of all pairs of pixels of their images' differences from their means "
+                "({direction_charges} charges); {cluster_rounds} times, the sums and numbers of the images in "
+                "{num_clusters} clusters of each class, in the directions that those say ({cluster_charges} charges "
+                "each); and of each cluster the sum of products of pairs of such coordinates ({covariance_charges} "
+                "charges)",
     "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)"}
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
@@ -90,20 +97,22 @@ class DataLensPlus(RunSynthesizer):
             releases = _Releases(config, open_run(self.folder, config, identity, event), self.folder, event)
             sources = {}
             if config.mean_charges:
-                sources["moments"] = _moments(config, dataset, releases)
+                fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
+                sources["moments"] = fit(config, dataset, releases)
             if config.embedding_charges:
                 sources["embedding"] = self._embedding(dataset, releases, self._features(sources.get("moments")))
             fitted = Fitted(config, sources)
             fitted.choose(self._chosen(dataset, fitted, releases))
         charges = releases.ledger.charges
-        parts = [*sources, *(["choice"] if config.selection_charges else [])]
+        parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
+        parts = [*parts, *(["choice"] if config.selection_charges else [])]
         guarantee = Guarantee(
             event=event, assumptions=_ASSUMPTIONS,
             facts={name: getattr(config, name) for name in (
                 "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
-                "selection_charges")}
+                "num_clusters", "direction_charges", "cluster_charges", "cluster_rounds", "selection_charges")}
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
-            | dict(zip(("mean_clip", "covariance_clip"), _clips(config))),
+            | dict(zip(("mean_clip", "covariance_clip"), moments.clips(config))),
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
                      "numbers alone. {num_charges} charges were made; {num_burnt_charges} of them paid for nothing "
@@ -113,26 +122,26 @@ class DataLensPlus(RunSynthesizer):
         return fitted, make_statement(config, guarantee, charges, len(charges) - releases.num_paid, releases.noise,
                                       num_records)
 
-    def _features(self, moments: tf.Module | None) -> Features:
+    def _features(self, source: tf.Module | None) -> Features:
         """Those that are released: of pixels, and learned from images of the moments."""
         config = self.config
         frequencies = RandomFourierFeatures(
             num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.image_shape)),
-            bandwidths=tuple(_scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
+            bandwidths=tuple(moments.scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
         of_pixels = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
         if config.learned_share == 0:
             return of_pixels
-        network, random, learned = self._network(moments), (1 - config.learned_share)**0.5, config.learned_share**0.5
+        network, random, learned = self._network(source), (1 - config.learned_share)**0.5, config.learned_share**0.5
         return lambda images: tf.concat([random * of_pixels(images), learned * network(images)], 1)
 
-    def _network(self, moments: tf.Module) -> FeatureNetwork:
+    def _network(self, gaussians: tf.Module) -> FeatureNetwork:
         """The network of learned features. It is kept: a resumed run must not see others than were released."""
         config, kept = self.config, self.folder.private / "feature_network.npz"
         network = FeatureNetwork(config.image_shape, config.num_classes, config.seed)
         if kept.exists():
             network.restore(_files.read_npz(kept))
         else:
-            source = WarpedGenerator(config.image_shape, [moments], config.learned_warp)
+            source = WarpedGenerator(config.image_shape, [gaussians], config.learned_warp)
             network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
@@ -252,75 +261,6 @@ class _Releases:
         self._next += 1
         self.num_paid += num_charges
         return noisy
-
-
-def _moments(config: DataLensPlusConfig, dataset: Dataset, releases: _Releases) -> FactorGenerator:
-    """The Gaussians that two releases describe."""
-    mean_clip, covariance_clip = _clips(config)
-    embedding = MeanEmbedding(noise_multiplier=releases.multiplier(config.mean_charges))
-    moment = SecondMoment(clip_norm=covariance_clip, noise_multiplier=releases.multiplier(config.covariance_charges))
-
-    def shortened():
-        """Images at half the resolution, at most 1 long in units of the clip, with their labels."""
-        for images, labels in chunks(dataset):
-            vectors = half_resolution(images)
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            yield vectors * ((1 - 1e-9) / np.maximum(lengths, mean_clip)), labels
-
-    noisy = releases.get(config.mean_charges, embedding,
-                         lambda: embedding.sums(shortened(), config.num_classes))
-    means = embedding.means(noisy).astype(np.float64) * mean_clip
-    counts = embedding.counts(noisy)
-
-    def residuals(label):
-        for images, labels in chunks(dataset):
-            if np.any(labels == label):
-                yield half_resolution(images[labels == label]) - means[label]
-
-    def squares():
-        size = means.shape[1]
-        return np.stack([np.zeros((size, size)) + moment.sums(residuals(y)) for y in range(config.num_classes)])
-
-    noisy = releases.get(config.covariance_charges, moment, squares)
-    upscale = _upscaling(config.image_shape)
-    factors = np.stack([_factors(*moment.mean(square, count), config.num_factors)
-                        for square, count in zip(noisy, counts)])
-    return FactorGenerator(config.image_shape, means @ upscale, factors @ upscale)
-
-
-def _factors(covariance: np.ndarray, floor: float, count: int) -> np.ndarray:
-    """Rows [count, d] with F^T F the covariance in its largest directions above the floor; others are zero."""
-    values, vectors = np.linalg.eigh(covariance)
-    kept = np.argsort(values)[::-1][:count]
-    kept = kept[values[kept] > floor]
-    found = np.zeros((count, len(values)))
-    found[:len(kept)] = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
-    return found
-
-
-def half_resolution(images: np.ndarray) -> np.ndarray:
-    """Sums of 2 x 2 pixels divided by 2, which keeps lengths of smooth images: float64 [n, HWC / 4]."""
-    count, height, width, channels = images.shape
-    squares = np.asarray(images, np.float64).reshape(count, height // 2, 2, width // 2, 2, channels)
-    return squares.sum((2, 4)).reshape(count, -1) / 2
-
-
-def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:
-    """The linear map back to whole resolution, smoothly: float64 [HWC / 4, HWC]."""
-    height, width, channels = image_shape
-    size = height * width * channels // 4
-    units = tf.reshape(tf.eye(size), [size, height // 2, width // 2, channels])
-    return tf.image.resize(units, [height, width], "bicubic").numpy().reshape(size, -1).astype(np.float64) / 2
-
-
-def _clips(config: DataLensPlusConfig) -> tuple[float, float]:
-    """The clips of images and of differences for this image shape."""
-    return config.mean_clip * _scale(config), config.covariance_clip * _scale(config)
-
-
-def _scale(config: DataLensPlusConfig) -> float:
-    """How much longer images of this shape are than grey ones of 28x28."""
-    return float((np.prod(config.image_shape) / 784) ** 0.5)
 
 
 def _calibrated(config: DataLensPlusConfig) -> MethodConfig:

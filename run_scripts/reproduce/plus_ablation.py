@@ -16,6 +16,7 @@ import statistics
 from cells import fill
 
 from datalens_tf import _files
+from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.privacy.statement import round_up
 
 # Part -> flags.
@@ -46,6 +47,8 @@ def main() -> None:
     parser.add_argument("--only_table", action="store_true", help="of what there is")
     parser.add_argument("flags", nargs="*", help="of datalens train, after --")
     args = parser.parse_args()
+    if DataLensPlusConfig.for_budget(args.epsilon) != DataLensPlusConfig(epsilon=args.epsilon):
+        parser.error(f"Expected --epsilon of a small budget, got {args.epsilon:g}: the parts are of its settings.")
     if not args.only_table:
         for seed in range(args.seeds):
             for part in args.parts:

@@ -33,8 +33,8 @@ def test_without_a_warp_images_are_those_of_the_source():
     source = generator()
     made = WarpedGenerator(SHAPE, [source], 0.0)
     drawn, labels = latents(made, 9), tf.constant([0, 1, 1] * 3)
-    assert made.latent_dim == 3 + 1 + NUM_MOVES
-    np.testing.assert_array_equal(made([drawn, labels]), source([drawn[:, :3], labels]))
+    assert made.latent_dim == source.latent_dim + 1 + NUM_MOVES
+    np.testing.assert_array_equal(made([drawn, labels]), source([drawn[:, :source.latent_dim], labels]))
 
 
 def test_two_sources_give_half_of_the_images_each():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datalens_tf.config import preset
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
@@ -21,6 +22,9 @@ CONFIG = DataLensPlusConfig(
     fit_steps=5, latent_dim=4, generator_filters=4, generator_units=8, epsilon=2.0)
 # Without learned features, which take time and change nothing in what these settings test.
 CHOICE = {"candidates": "moments:0,both:1.5", "covariance_charges": 3, "selection_charges": 3, "learned_share": 0.0}
+# The same number of charges.
+CLUSTERS = CHOICE | {"num_clusters": 2, "direction_charges": 1, "cluster_charges": 1, "cluster_rounds": 2,
+                     "num_directions": 4, "mean_charges": 1, "covariance_charges": 1}
 MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
 
 
@@ -44,23 +48,28 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 12
         assert "the sum of 64 random features of its images and of those of a network" in " ".join(text.split())
 
-    def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("settings, releases", [(CHOICE, 4), (CLUSTERS, 7)])
+    def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch, settings, releases):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
         drawn, data = [], tiny.dataset()
         watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
-        run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
-        assert len(drawn) == 4
+        run = self.make(tmp_path, **settings).fit(data.images, data.labels)
+        assert len(drawn) == releases and run.privacy_statement()["num_charges"] == 12
         found = accounting.epsilon_of(drawn, 1e-5, "gdp")
         assert found == pytest.approx(run.privacy_statement()["epsilon"], rel=1e-9)
 
-    def test_charges_are_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("settings, expected", [
+        (CHOICE, [(1, 2), (4, 5), (8, 9), (11, 12)]),
+        (CLUSTERS, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (8, 9), (11, 12)])])
+    def test_charges_are_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch, settings, expected):
         seen, data = [], tiny.dataset()
         watch(monkeypatch, lambda _, index: seen.append(
             (index, len(PrivacyLedger.read(tmp_path / "ledger.jsonl").charges))))
-        self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
-        assert seen == [(1, 2), (4, 5), (8, 9), (11, 12)]
+        self.make(tmp_path, **settings).fit(data.images, data.labels)
+        assert seen == expected
 
-    def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("settings", [CHOICE | {"learned_share": 0.75}, CLUSTERS])
+    def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, settings):
         """Other records with the same releases give the same generator: nothing else was looked at."""
         data, other, kept = tiny.dataset(), tiny.dataset(seed=5), []
         for kind in MECHANISMS:
@@ -69,13 +78,41 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
                 return kept[-1]
 
             monkeypatch.setattr(kind, "privatize", keeping)
-        settings = CHOICE | {"learned_share": 0.75}
         first = self.make(tmp_path / "a", **settings).fit(data.images, data.labels)
         replay = iter(list(kept))
         for kind in MECHANISMS:
             monkeypatch.setattr(kind, "privatize", lambda *args: next(replay))
         second = self.make(tmp_path / "b", **settings).fit(other.images, other.labels)
         np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+
+    @pytest.mark.parametrize("settings", [CHOICE | {"learned_share": 0.75}, CLUSTERS])
+    @pytest.mark.parametrize("record, image, label", [(0, 255, 2), (7, 0, 1), (19, 255, 1)])
+    def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, settings,
+                                                                             record, image, label):
+        """As composition asks: later sums are compared where all earlier releases were the same."""
+        data, sums, noisy = tiny.dataset(), [], []
+        with monkeypatch.context() as patched:
+            for kind in MECHANISMS:
+                def keeping(self, exact, noise, index, original=kind.privatize):
+                    sums.append(np.array(exact))
+                    noisy.append(original(self, exact, noise, index))
+                    return noisy[-1]
+
+                patched.setattr(kind, "privatize", keeping)
+            self.make(tmp_path / "a", **settings).fit(data.images, data.labels)
+        images, labels, moved, replay = data.images.copy(), data.labels.copy(), [], iter(noisy)
+        images[record], labels[record] = image, label
+        for kind in MECHANISMS:
+            def comparing(self, exact, noise, index):
+                distance = np.linalg.norm(exact - sums[len(moved)])
+                unit = 2.0**24 if isinstance(self, MeanEmbedding) else 1.0
+                moved.append(distance / self.L2_SENSITIVITY / unit if not isinstance(self, CorrectCounts)
+                             else distance / self.num_candidates**0.5)
+                return next(replay)
+
+            monkeypatch.setattr(kind, "privatize", comparing)
+        self.make(tmp_path / "b", **settings).fit(images, labels)
+        assert len(moved) == len(noisy) and max(moved) <= 1 and moved[0] > 0.1
 
     @pytest.mark.parametrize("counts, sources, warp", [
         ((7.0, 3.0), 1, 0.0), ((3.0, 7.0), 2, 1.5)])
@@ -188,19 +225,22 @@ class TestMomentsAlone(PrivateSynthesizerConformance):
         assert "random features of its images" not in " ".join(run.folder.statement_text.read_text().split())
 
 
-def test_half_resolution_keeps_lengths_of_smooth_images_and_comes_back():
-    smooth = np.full((2, 8, 12, 3), 0.3)
-    vectors = datalens_plus.half_resolution(smooth)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), np.linalg.norm(smooth.reshape(2, -1), axis=1))
-    back = vectors @ datalens_plus._upscaling((8, 12, 3))
-    np.testing.assert_allclose(back.reshape(smooth.shape), smooth, atol=1e-6)
+class TestClusters(PrivateSynthesizerConformance):
+    """A few Gaussians per class."""
+
+    CONFIG = CONFIG.replace(**CLUSTERS)
+
+    def test_the_statement_says_what_was_released(self, run):
+        text = " ".join(run.folder.statement_text.read_text().split())
+        assert ("2 times, the sums and numbers of the images in 2 clusters of each class, in the directions that those "
+                "say (1 charges each)") in text and "half the resolution" not in text
 
 
-def test_directions_that_noise_alone_explains_are_left_out():
-    covariance = np.diag([5.0, 0.1, 3.0, 0.4])
-    factors = datalens_plus._factors(covariance, 0.5, 3)
-    np.testing.assert_allclose(factors.T @ factors, np.diag([5.0, 0, 3.0, 0]), atol=1e-9)
-    assert datalens_plus._factors(covariance, 0.5, 1).shape == (1, 4)
+def test_a_large_budget_goes_to_clusters():
+    small, large = DataLensPlusConfig.for_budget(1.0), preset("fashion_mnist", 10.0, "datalens_plus")
+    assert small == DataLensPlusConfig() and small.num_clusters == 1 and small.num_charges == 100
+    assert large.num_clusters > 1 and large.cluster_charges > 0 and large.num_charges == 100
+    assert (large.epsilon, large.dataset) == (10.0, "fashion_mnist")
 
 
 @pytest.mark.parametrize("changes, message", [
@@ -210,6 +250,10 @@ def test_directions_that_noise_alone_explains_are_left_out():
     ({"selection_charges": 0}, "selection_charges"), ({"candidates": "both:1"}, "selection_charges"),
     ({"candidates": "embedding:0,embedding:1", "learned_share": 0.0}, "mean_charges=6 to be 0"),
     ({"candidates": "embedding:0,embedding:1", "mean_charges": 0}, "mean_charges=0 > 0"),
+    ({"num_clusters": 3}, "direction_charges=0 > 0 for num_clusters=3"),
+    ({"cluster_charges": 1}, "cluster_charges=1 to be 0"),
+    ({"num_clusters": 3, "direction_charges": 1}, "cluster_charges=0 > 0"), ({"num_clusters": 0}, "num_clusters"),
+    ({"cluster_rounds": 0}, "cluster_rounds"), ({"num_directions": 0}, "num_directions"),
     ({"learned_share": 1.5}, "learned_share"), ({"learned_warp": -1.0}, "learned_warp"),
     ({"embedding_charges": 0}, "embedding_charges"),
     ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"),
