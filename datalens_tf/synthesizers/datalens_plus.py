@@ -53,7 +53,7 @@ from datalens_tf.training.run_folder import RunFolder, open_run
 
 _ASSUMPTIONS = (
     "Sensitivity: replacing one record, label included, changes the sums of features by at most 2 in l2 norm, in units "
-    "of one record's, those of images by at most 2 * {mean_clip:g}, and those of products by at most sqrt(2) * "
+    "of one record's, those of images by at most 2 * {mean_clip:g},{clusters} and those of products by at most sqrt(2) * "
     "{covariance_clip:g}^2, whatever the record is: what is longer was shortened. It changes each number of records "
     "that a classifier got right by at most 1.",
     "Releases are composed adaptively: later ones depend on earlier ones. One with n charges has the noise of one "
@@ -76,6 +76,7 @@ _RELEASED = {
     "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)"}
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
+_CLUSTERS = " those of clusters by at most 2 * {covariance_clip:g}, whichever of them had and has the record,"
 _CHUNK = 1000  # images drawn at once
 
 
@@ -103,7 +104,7 @@ class DataLensPlus(RunSynthesizer):
                 sources["embedding"] = self._embedding(dataset, releases, self._features(sources.get("moments")))
             fitted = Fitted(config, sources)
             fitted.choose(self._chosen(dataset, fitted, releases))
-        charges = releases.ledger.charges
+        charges, (mean_clip, covariance_clip) = releases.ledger.charges, moments.clips(config)
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
         parts = [*parts, *(["choice"] if config.selection_charges else [])]
         guarantee = Guarantee(
@@ -112,7 +113,8 @@ class DataLensPlus(RunSynthesizer):
                 "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
                 "num_clusters", "direction_charges", "cluster_charges", "cluster_rounds", "selection_charges")}
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
-            | dict(zip(("mean_clip", "covariance_clip"), moments.clips(config))),
+            | {"clusters": _CLUSTERS.format(covariance_clip=covariance_clip) if config.num_clusters > 1 else ""}
+            | {"mean_clip": mean_clip, "covariance_clip": covariance_clip},
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
                      "numbers alone. {num_charges} charges were made; {num_burnt_charges} of them paid for nothing "

@@ -11,7 +11,7 @@ from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.models.feature_network import FeatureNetwork
 from datalens_tf.privacy import PrivacyLedger, accounting
-from datalens_tf.synthesizers import datalens_plus
+from datalens_tf.synthesizers import datalens_plus, moments
 from datalens_tf.training.checkpoint import ReleaseStore
 from tests.synthesizers.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny
@@ -222,7 +222,8 @@ class TestMomentsAlone(PrivateSynthesizerConformance):
         statement = run.privacy_statement()
         assert len(drawn) == 2 and statement["num_charges"] == 8
         assert accounting.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
-        assert "random features of its images" not in " ".join(run.folder.statement_text.read_text().split())
+        text = run.folder.statement_text.read_text()
+        assert "random features of its images" not in " ".join(text.split()) and "clusters" not in text
 
 
 class TestClusters(PrivateSynthesizerConformance):
@@ -234,6 +235,8 @@ class TestClusters(PrivateSynthesizerConformance):
         text = " ".join(run.folder.statement_text.read_text().split())
         assert ("2 times, the sums and numbers of the images in 2 clusters of each class, in the directions that those "
                 "say (1 charges each)") in text and "half the resolution" not in text
+        clip = moments.clips(run.config)[1]
+        assert f"those of clusters by at most 2 * {clip:g}" in text
 
 
 def test_a_large_budget_goes_to_clusters():
