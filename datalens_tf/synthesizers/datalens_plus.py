@@ -53,9 +53,9 @@ from datalens_tf.training.run_folder import RunFolder, open_run
 
 _ASSUMPTIONS = (
     "Sensitivity: replacing one record, label included, changes the sums of features by at most 2 in l2 norm, in units "
-    "of one record's, those of images by at most 2 * {mean_clip:g},{clusters} and those of products by at most sqrt(2) * "
-    "{covariance_clip:g}^2, whatever the record is: what is longer was shortened. It changes each number of records "
-    "that a classifier got right by at most 1.",
+    "of one record's, those of images by at most 2 * {mean_clip:g},{clusters} and those of products by at most "
+    "sqrt(2) * {covariance_clip:g}^2, whatever the record is: what is longer was shortened. It changes each number of "
+    "records that a classifier got right by at most 1.",
     "Releases are composed adaptively: later ones depend on earlier ones. One with n charges has the noise of one "
     "charge divided by sqrt(n), which costs as much as n charges, exactly.",
     "Public: the settings, the number of records, the list of classes, the image shape, the random features, and that "
