@@ -155,11 +155,11 @@ class DataLensPlusConfig(DpMerfConfig):
 
     @classmethod
     def for_budget(cls, epsilon: float | None) -> "DataLensPlusConfig":
-        """From epsilon 5 on, where noise hides little, most of the budget goes to clusters."""
+        """From epsilon 5 on, where noise hides little, the budget goes to clusters: an embedding adds nothing."""
         if epsilon is None or epsilon < 5:
             return super().for_budget(epsilon)
-        return cls(epsilon=epsilon, num_clusters=16, embedding_charges=10, mean_charges=4, direction_charges=8,
-                   cluster_charges=3, covariance_charges=61)
+        return cls(epsilon=epsilon, candidates="moments:0,moments:0.75,moments:1.5", embedding_charges=0,
+                   num_clusters=16, mean_charges=4, direction_charges=8, cluster_charges=3, covariance_charges=71)
 
     @property
     def num_charges(self) -> int:

@@ -242,7 +242,7 @@ class TestClusters(PrivateSynthesizerConformance):
 def test_a_large_budget_goes_to_clusters():
     small, large = DataLensPlusConfig.for_budget(1.0), preset("fashion_mnist", 10.0, "datalens_plus")
     assert small == DataLensPlusConfig() and small.num_clusters == 1 and small.num_charges == 100
-    assert large.num_clusters > 1 and large.cluster_charges > 0 and large.num_charges == 100
+    assert large.num_clusters > 1 and large.embedding_charges == 0 and large.num_charges == 100
     assert (large.epsilon, large.dataset) == (10.0, "fashion_mnist")
 
 
