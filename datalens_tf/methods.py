@@ -87,7 +87,8 @@ class DataLensPlusConfig(DpMerfConfig):
       num_directions: how many.
       cluster_charges: charges for each round in which clusters are looked for; 0 for one Gaussian per class.
       cluster_rounds: how many.
-      mean_clip, covariance_clip: l2 norms that images, and their differences from the mean, are shortened to.
+      mean_clip, covariance_clip, cluster_clip: l2 norms that images, their differences from their class's mean, and
+        those from their cluster's, are shortened to.
       num_factors: directions, at most, in which images of one Gaussian vary.
       selection_charges: charges for choosing; 0 where there is nothing to choose.
       selection_images, selection_epochs: how long each of the classifiers by which to choose is trained, and the
@@ -110,6 +111,7 @@ class DataLensPlusConfig(DpMerfConfig):
     cluster_rounds: int = 5
     mean_clip: float = 12.0
     covariance_clip: float = 6.5
+    cluster_clip: float = 4.5
     num_factors: int = 64
     batch_size: int = 300
     fit_steps: int = 2000
@@ -127,7 +129,7 @@ class DataLensPlusConfig(DpMerfConfig):
         for name, least in (("num_factors", 1), ("selection_charges", 0), ("selection_images", 1),
                             ("selection_epochs", 1), ("num_clusters", 1), ("num_directions", 1), ("cluster_rounds", 1)):
             v.integer(name, getattr(self, name), at_least=least)
-        for name in ("mean_clip", "covariance_clip"):
+        for name in ("mean_clip", "covariance_clip", "cluster_clip"):
             v.positive(name, getattr(self, name))
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
         v.one_of("latent_distribution", self.latent_distribution, ("normal",))

@@ -76,7 +76,8 @@ _RELEASED = {
     "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)"}
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
-_CLUSTERS = " those of clusters by at most 2 * {covariance_clip:g}, whichever of them had and has the record,"
+_CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most 2 * {covariance_clip:g}, those "
+             "of products in these by at most sqrt(2) * {cluster_clip:g}^2,")
 _CHUNK = 1000  # images drawn at once
 
 
@@ -104,7 +105,8 @@ class DataLensPlus(RunSynthesizer):
                 sources["embedding"] = self._embedding(dataset, releases, self._features(sources.get("moments")))
             fitted = Fitted(config, sources)
             fitted.choose(self._chosen(dataset, fitted, releases))
-        charges, (mean_clip, covariance_clip) = releases.ledger.charges, moments.clips(config)
+        charges = releases.ledger.charges
+        clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
         parts = [*parts, *(["choice"] if config.selection_charges else [])]
         guarantee = Guarantee(
@@ -113,8 +115,7 @@ class DataLensPlus(RunSynthesizer):
                 "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
                 "num_clusters", "direction_charges", "cluster_charges", "cluster_rounds", "selection_charges")}
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
-            | {"clusters": _CLUSTERS.format(covariance_clip=covariance_clip) if config.num_clusters > 1 else ""}
-            | {"mean_clip": mean_clip, "covariance_clip": covariance_clip},
+            | {"clusters": _CLUSTERS.format(**clips) if config.num_clusters > 1 else ""} | clips,
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
                      "numbers alone. {num_charges} charges were made; {num_burnt_charges} of them paid for nothing "

@@ -14,7 +14,7 @@ All sensitivities are those of the two mechanisms: whichever cluster the release
 row of each release, so that replacing it changes one row, or two.
 """
 
-from typing import Callable, Iterator, Protocol
+from typing import Callable, Iterator, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -46,8 +46,8 @@ class Releases(Protocol):
 def class_gaussians(config: DataLensPlusConfig, dataset: Dataset, releases: Releases) -> FactorGenerator:
     """One for each class, of images at half the resolution."""
     means, sizes = _class_means(config, dataset, releases, half_resolution)
-    moment, noisy = _second_moments(config, _differences(dataset, half_resolution, means), releases,
-                                    config.covariance_charges, config.num_classes)
+    moment, noisy = _second_moments(_differences(dataset, half_resolution, means), config.num_classes,
+                                    clips(config).covariance, releases, config.covariance_charges)
     factors = np.stack([_factors(*moment.mean(square, size), config.num_factors) for square, size in zip(noisy, sizes)])
     upscaling = _upscaling(config.image_shape)
     return FactorGenerator(config.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
@@ -58,14 +58,14 @@ def cluster_gaussians(config: DataLensPlusConfig, dataset: Dataset, releases: Re
     """One for each cluster, of images at their own resolution, in the directions of largest variance."""
     means, sizes = _class_means(config, dataset, releases, _flat)
     differences = _differences(dataset, _flat, means)
-    moment, noisy = _second_moments(config, lambda: ((vectors, 0 * labels) for vectors, labels in differences()),
-                                    releases, config.direction_charges, 1)
+    moment, noisy = _second_moments(lambda: ((vectors, 0 * labels) for vectors, labels in differences()), 1,
+                                    clips(config).covariance, releases, config.direction_charges)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
     clusters = _Clusters(config, lambda: ((vectors @ directions.T, labels) for vectors, labels in differences()),
                          np.sqrt(np.maximum(variances, 0)), releases)
-    moment, noisy = _second_moments(config, clusters.differences, releases, config.covariance_charges,
-                                    clusters.sizes.size)
+    moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, clips(config).cluster, releases,
+                                    config.covariance_charges)
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
@@ -89,7 +89,7 @@ class _Clusters:
 
     def __init__(self, config: DataLensPlusConfig, points: Groups, spread: np.ndarray, releases: Releases):
         self._points, shape = points, (config.num_classes, config.num_clusters)
-        stream, clip = rng.stream(config.seed, "clusters"), clips(config)[1]
+        stream, clip = rng.stream(config.seed, "clusters"), clips(config).covariance
         spread = spread * (np.arange(len(spread)) < _FIRST)
         mechanism = MeanEmbedding(noise_multiplier=releases.multiplier(config.cluster_charges))
         self.centres = stream.standard_normal((*shape, len(spread))) * spread
@@ -129,7 +129,7 @@ class _Clusters:
 def _class_means(config: DataLensPlusConfig, dataset: Dataset, releases: Releases, view: View
                  ) -> tuple[np.ndarray, np.ndarray]:
     """Released means [Y, D] and numbers [Y] of the classes' records."""
-    clip, mechanism = clips(config)[0], MeanEmbedding(noise_multiplier=releases.multiplier(config.mean_charges))
+    clip, mechanism = clips(config).mean, MeanEmbedding(noise_multiplier=releases.multiplier(config.mean_charges))
     noisy = releases.get(config.mean_charges, mechanism, lambda: mechanism.sums(
         ((_shortened(view(images), clip), labels) for images, labels in chunks(dataset)), config.num_classes))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
@@ -140,10 +140,10 @@ def _differences(dataset: Dataset, view: View, means: np.ndarray) -> Groups:
     return lambda: ((view(images) - means[labels], labels) for images, labels in chunks(dataset))
 
 
-def _second_moments(config: DataLensPlusConfig, groups: Groups, releases: Releases, num_charges: int, num_rows: int
+def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releases, num_charges: int
                     ) -> tuple[SecondMoment, np.ndarray]:
     """The mechanism, and its release of the rows' sums of r r^T: [num_rows, D, D]."""
-    moment = SecondMoment(clip_norm=clips(config)[1], noise_multiplier=releases.multiplier(num_charges))
+    moment = SecondMoment(clip_norm=clip, noise_multiplier=releases.multiplier(num_charges))
 
     def sums():
         total = None
@@ -208,9 +208,17 @@ def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:
     return tf.image.resize(units, [height, width], "bicubic").numpy().reshape(size, -1).astype(np.float64) / 2
 
 
-def clips(config: DataLensPlusConfig) -> tuple[float, float]:
-    """The clips of images and of differences for this image shape."""
-    return config.mean_clip * scale(config), config.covariance_clip * scale(config)
+class Clips(NamedTuple):
+    """What vectors are shortened to: images, differences from class means, differences from clusters' centres."""
+
+    mean: float
+    covariance: float
+    cluster: float
+
+
+def clips(config: DataLensPlusConfig) -> Clips:
+    """For this image shape."""
+    return Clips(*(scale(config) * clip for clip in (config.mean_clip, config.covariance_clip, config.cluster_clip)))
 
 
 def scale(config: DataLensPlusConfig) -> float:

@@ -235,8 +235,9 @@ class TestClusters(PrivateSynthesizerConformance):
         text = " ".join(run.folder.statement_text.read_text().split())
         assert ("2 times, the sums and numbers of the images in 2 clusters of each class, in the directions that those "
                 "say (1 charges each)") in text and "half the resolution" not in text
-        clip = moments.clips(run.config)[1]
-        assert f"those of clusters by at most 2 * {clip:g}" in text
+        clips = moments.clips(run.config)
+        assert (f"those of clusters, whichever of them had and has the record, by at most 2 * {clips.covariance:g}, "
+                f"those of products in these by at most sqrt(2) * {clips.cluster:g}^2") in text
 
 
 def test_a_large_budget_goes_to_clusters():
@@ -260,6 +261,7 @@ def test_a_large_budget_goes_to_clusters():
     ({"learned_share": 1.5}, "learned_share"), ({"learned_warp": -1.0}, "learned_warp"),
     ({"embedding_charges": 0}, "embedding_charges"),
     ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"),
+    ({"cluster_clip": 0.0}, "cluster_clip"),
     ({"autoencoder_dim": 3}, "autoencoder_dim"), ({"latent_distribution": "uniform"}, "latent_distribution")])
 def test_bad_settings_are_refused(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
