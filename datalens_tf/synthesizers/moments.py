@@ -159,7 +159,7 @@ def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releas
 def _cluster_factors(moment: SecondMoment, noisy: np.ndarray, sizes: np.ndarray, count: int) -> np.ndarray:
     """Factors [K, count, d] of a class's clusters: their own above the noise, the class's in other directions.
 
-    Which may be more than their own would be. To cut it off at what noise can hide made worse images.
+    Which may be more than their own would be; to cut it off at what noise can hide made no better images.
     """
     shared, floor = moment.mean(noisy.sum(0), max(sizes.sum(), 1.0))
     floor, identity, found = floor * len(noisy)**0.5, np.eye(noisy.shape[-1]), []
