@@ -70,11 +70,12 @@ class DataLensPlusConfig(DpMerfConfig):
     So the numbers of charges are shares of mu^2, and public constants.
 
     Attributes:
-      candidates: what to choose from: SOURCE:WARP, comma-separated. Sources are `moments`, Gaussians of each class's
-        mean and covariance; `embedding`, a generator fitted to mean embeddings as in DP-MERF; and `both`, each for
-        half of the images. Warps say how far images are moved, in units of a handwritten digit's usual variation: a
-        public prior. The one whose images make the best classifier of the records is taken; or the first, where
-        interruptions burnt the charges for choosing.
+      candidates: what to choose from: SOURCE:WARP or SOURCE:WARP:GRAIN, comma-separated. Sources are `moments`,
+        Gaussians of each class's mean and covariance; `embedding`, a generator fitted to mean embeddings as in DP-MERF;
+        and `both`, each for half of the images. Warps say how far images are moved, in units of a handwritten digit's
+        usual variation, and grain is the mean standard deviation of noise on pixels in [0, 1]: public priors. The one
+        whose images make the best classifier of the records is taken; or the first, where interruptions burnt the
+        charges for choosing.
       embedding_charges: charges for the classes' mean embeddings; 0 where no candidate has them.
       learned_share: share of the features' squared length that a network's have, which learned from images of the
         moments; the rest is random features'. 0 for these alone, and then the moments are needed for candidates only.
@@ -98,7 +99,8 @@ class DataLensPlusConfig(DpMerfConfig):
     """
 
     method: str = "datalens_plus"
-    candidates: str = "moments:0,moments:0.75,moments:1.5,embedding:0,embedding:1.5,both:0,both:1.5"
+    candidates: str = ("moments:0:0.15,moments:1.5,embedding:0:0.15,embedding:1.5,both:0,both:0:0.15,both:1.5,"
+                       "both:1.5:0.15")
     embedding_charges: int = 58
     learned_share: float = 0.75
     learned_warp: float = 1.5
@@ -136,7 +138,7 @@ class DataLensPlusConfig(DpMerfConfig):
         v.between("learned_share", self.learned_share, 0, 1)
         v.real("learned_warp", self.learned_warp)
         v.require(self.learned_warp >= 0, "learned_warp", self.learned_warp, ">= 0")
-        used = {source for sources, _ in self.choices for source in sources}
+        used = {source for sources, _, _ in self.choices for source in sources}
         if "embedding" in used and self.learned_share > 0:
             used.add("moments")
         for name, source in (("embedding_charges", "embedding"), ("mean_charges", "moments"),
@@ -160,8 +162,9 @@ class DataLensPlusConfig(DpMerfConfig):
         """From epsilon 5 on, where noise hides little, the budget goes to clusters: an embedding adds nothing."""
         if epsilon is None or epsilon < 5:
             return super().for_budget(epsilon)
-        return cls(epsilon=epsilon, candidates="moments:0,moments:0.75,moments:1.5", embedding_charges=0,
-                   num_clusters=16, mean_charges=4, direction_charges=8, cluster_charges=3, covariance_charges=71)
+        return cls(epsilon=epsilon, embedding_charges=0, num_clusters=16, mean_charges=4, direction_charges=8,
+                   cluster_charges=3, covariance_charges=71,
+                   candidates="moments:0,moments:0:0.15,moments:0.75,moments:0.75:0.15,moments:1.5,moments:1.5:0.15")
 
     @property
     def num_charges(self) -> int:
@@ -170,16 +173,19 @@ class DataLensPlusConfig(DpMerfConfig):
                 + self.cluster_rounds * self.cluster_charges + self.selection_charges)
 
     @property
-    def choices(self) -> tuple[tuple[tuple[str, ...], float], ...]:
-        """`candidates`, each as its sources and its warp."""
+    def choices(self) -> tuple[tuple[tuple[str, ...], float, float], ...]:
+        """`candidates`, each as its sources, its warp and its grain."""
         found = []
         for text in str(self.candidates).split(","):
-            source, _, warp = text.strip().partition(":")
+            source, _, numbers = text.strip().partition(":")
             _validate.one_of("candidates", source, tuple(self.SOURCES))
-            (warp,) = _numbers("candidates", warp)
-            _validate.real("candidates", warp)
-            _validate.require(warp >= 0, "candidates", text, "to have a warp >= 0")
-            found.append((self.SOURCES[source], warp))
+            numbers = _numbers("candidates", numbers.replace(":", ","))
+            for number in numbers:
+                _validate.real("candidates", number)
+            _validate.require(len(numbers) < 3 and min(numbers) >= 0, "candidates", text,
+                              "to be SOURCE:WARP or SOURCE:WARP:GRAIN with numbers >= 0")
+            warp, grain = (*numbers, 0.0)[:2]
+            found.append((self.SOURCES[source], warp, grain))
         return tuple(found)
 
 

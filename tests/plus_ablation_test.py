@@ -21,32 +21,40 @@ def fixture_script():
         del sys.modules[name]
 
 
-def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_path, monkeypatch):
+@pytest.mark.parametrize("epsilon", [0.2, 10.0])
+def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_path, monkeypatch, epsilon):
     """The flags are accepted, a charge has the same noise in all rows, and what is left out costs nothing."""
     calls = []
     monkeypatch.setattr(script, "fill", lambda folder, train, evaluate: calls.append((folder.name, train)))
-    monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "0.2",
+    monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), f"--epsilon={epsilon}",
                                       "--", "--fit_steps=7"])
     script.main()
-    default, configs = DataLensPlusConfig(), {}
+    default, configs = DataLensPlusConfig.for_budget(epsilon), {}
     for name, train in calls:
         given = dict(word.removeprefix("--").split("=") for word in train)
-        configs[name.removesuffix("_mnist_eps0.2_seed0")] = default.replace(**{
+        configs[name.removesuffix(f"_mnist_eps{epsilon:g}_seed0")] = default.replace(**{
             name: value if name in ("method", "dataset", "candidates") else float(value) if "." in value else int(value)
             for name, value in given.items()})
-    assert configs.keys() == script.PARTS.keys()
-    assert {(config.num_charges, config.epsilon, config.fit_steps) for config in configs.values()} == {(100, 0.2, 7)}
-    assert configs["whole"] == default.replace(epsilon=0.2, fit_steps=7, dataset="mnist")
-    assert configs["no_embedding"].embedding_charges == 0 and configs["no_choice"].selection_charges == 0
-    assert all(warp == 0 for _, warp in configs["no_warp"].choices)
-    assert {sources for sources, _ in configs["no_moments"].choices} == {("embedding",)}
+    assert configs.keys() == script.parts_of(epsilon).keys()
+    assert {(config.num_charges, config.epsilon, config.fit_steps) for config in configs.values()} == {
+        (100, epsilon, 7)}
+    assert configs["whole"] == default.replace(fit_steps=7, dataset="mnist")
+    assert all(warp == 0 for _, warp, _ in configs["no_warp"].choices)
+    assert all(grain == 0 for _, _, grain in configs["no_grain"].choices)
+    assert configs["means_alone"].num_clusters == 1 and configs["means_alone"].mean_charges == 97
+    if epsilon < 5:
+        assert configs["no_embedding"].embedding_charges == 0 and configs["no_choice"].selection_charges == 0
+        assert {sources for sources, _, _ in configs["no_moments"].choices} == {("embedding",)}
+    else:
+        assert configs["no_clusters"].num_clusters == 1
 
 
-def test_a_budget_whose_defaults_are_others_is_refused(script, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "10"])
+def test_a_part_that_this_budget_does_not_have_is_refused(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "10",
+                                      "--parts", "no_embedding"])
     with pytest.raises(SystemExit):
         script.main()
-    assert "--epsilon of a small budget, got 10" in capsys.readouterr().err
+    assert "at epsilon 10, got no_embedding" in capsys.readouterr().err
 
 
 def test_the_table_has_the_epsilon_of_each_runs_own_statement(script, tmp_path):

@@ -1,6 +1,7 @@
 """Images of Gaussian models: one for each class, or for each of a few clusters of it."""
 
 import numpy as np
+import scipy.special
 import tensorflow as tf
 
 
@@ -23,18 +24,19 @@ class FactorGenerator(tf.Module):
         super().__init__(name=name)
         self.num_classes, self._clusters, rank = factors.shape[:3]
         self.image_shape, self.latent_dim = tuple(image_shape), rank + 1
-        bounds = np.cumsum(weights, 1)
+        sums = np.cumsum(weights, 1)
+        bounds = scipy.special.ndtri(sums / sums[:, -1:])
 
         def kept(array, *shape):
             return tf.Variable(np.reshape(array, shape), trainable=False, dtype=tf.float32)
 
         self.means, self.factors = kept(means, -1, means.shape[-1]), kept(factors, -1, rank, factors.shape[-1])
-        self.directions, self.bounds = kept(directions, *directions.shape), kept(bounds / bounds[:, -1:], *bounds.shape)
+        self.directions, self.bounds = kept(directions, *directions.shape), kept(bounds, *bounds.shape)
 
     def __call__(self, inputs, training: bool = False):
         latents, labels = inputs
-        uniform = 0.5 + 0.5 * tf.math.erf(latents[:, -1:] / 2**0.5)
-        later = tf.cast(uniform >= tf.gather(self.bounds, labels)[:, :-1], tf.int32)  # Of all clusters but the last.
+        bounds = tf.gather(self.bounds, labels)[:, :-1]  # Of all clusters but the last.
+        later = tf.cast(latents[:, -1:] >= bounds, tf.int32)
         own = tf.cast(labels, tf.int32) * self._clusters + tf.reduce_sum(later, 1)
         coordinates = tf.einsum("nr,nrd->nd", latents[:, :-1], tf.gather(self.factors, own))
         flat = tf.gather(self.means, own) + tf.matmul(coordinates, self.directions)

@@ -1,4 +1,4 @@
-"""Images of other generators, moved a little: a public prior on what pictures of things look like."""
+"""Images of other generators, moved a little and with grain: a public prior on what pictures of things look like."""
 
 from typing import Sequence
 
@@ -11,8 +11,12 @@ NUM_MOVES = 6
 _SPREAD = (0.1, 0.1, 0.07, 0.07, 0.8 / 28, 0.8 / 28)
 
 
+# Pixels up to here are background, which has no grain.
+_BLACK = 0.02
+
+
 class WarpedGenerator(tf.Module):
-    """Images of one of several generators, each as likely, warped.
+    """Images of one of several generators, each as likely, warped, and with grain.
 
     Input shape: latents float32 [n, latent_dim] from N(0, 1), labels integer [n].
     Output shape: images float32 [n, H, W, C] in [0, 1].
@@ -21,26 +25,42 @@ class WarpedGenerator(tf.Module):
       image_shape: (H, W, C).
       sources: generators with a `latent_dim`, of normal latents and labels: one or two.
       warp: how far images are moved, in units of a handwritten digit's usual variation; 0 for not at all.
+      grain: standard deviation of the noise on pixels, on average: an image's own is uniform from 0 to twice as much.
+        Smooth images teach a classifier to rely on smoothness, which real ones do not have. 0 for none.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], sources: Sequence[tf.Module], warp: float,
-                 name: str | None = None):
+                 grain: float = 0.0, name: str | None = None):
         super().__init__(name=name)
-        self.image_shape, self.sources, self.warp = tuple(image_shape), list(sources), warp
+        self.image_shape, self.sources, self.warp, self.grain = tuple(image_shape), list(sources), warp, grain
+        self._of_sources = max(source.latent_dim for source in self.sources)
 
     @property
     def latent_dim(self) -> int:
-        """Normal numbers that an image is made of: the sources' own, what chooses one of them, and the moves."""
-        return max(source.latent_dim for source in self.sources) + 1 + NUM_MOVES
+        """Normal numbers that an image is made of: the sources', what chooses one of them, the moves, and the grain."""
+        return self._of_sources + 1 + NUM_MOVES + (1 + int(np.prod(self.image_shape)) if self.grain else 0)
 
     def __call__(self, inputs, training: bool = False):
         latents, labels = inputs
         images = [source([latents[:, :source.latent_dim], labels], training=False) for source in self.sources]
-        coin = latents[:, -1 - NUM_MOVES, None, None, None]
-        images = tf.where(coin < 0, images[0], images[-1])
-        if self.warp == 0:
-            return images
-        return affine_warp(images, matrices(self.warp * latents[:, -NUM_MOVES:], self.image_shape))
+        coin, moves, noise = tf.split(latents[:, self._of_sources:], [1, NUM_MOVES, -1], axis=1)
+        images = tf.where(coin[:, :, None, None] < 0, images[0], images[-1])
+        if self.warp:
+            images = affine_warp(images, matrices(self.warp * moves, self.image_shape))
+        if self.grain:
+            images = grained(images, 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images)))
+        return images
+
+
+def grained(images: tf.Tensor, levels: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """Images [n, H, W, C] with normal noise of these levels [n] where they are not black, cut off at 0 and 1."""
+    noisy = tf.clip_by_value(images + levels[:, None, None, None] * noise, 0.0, 1.0)
+    return tf.where(images > _BLACK, noisy, images)
+
+
+def _uniform(normal: tf.Tensor) -> tf.Tensor:
+    """Numbers from N(0, 1) as uniform ones in [0, 1], to 0.0003, by what TensorFlow Lite has: it lacks erf."""
+    return 0.5 + 0.5 * tf.tanh((2 / np.pi)**0.5 * (normal + 0.044715 * normal**3))
 
 
 def matrices(moves: tf.Tensor, image_shape: tuple[int, int, int]) -> tf.Tensor:

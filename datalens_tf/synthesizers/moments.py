@@ -62,8 +62,8 @@ def cluster_gaussians(config: DataLensPlusConfig, dataset: Dataset, releases: Re
                                     clips(config).covariance, releases, config.direction_charges)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
-    clusters = _Clusters(config, lambda: ((vectors @ directions.T, labels) for vectors, labels in differences()),
-                         np.sqrt(np.maximum(variances, 0)), releases)
+    coordinates = [(vectors @ directions.T, labels) for vectors, labels in differences()]  # Small, and used often.
+    clusters = _Clusters(config, lambda: iter(coordinates), np.sqrt(np.maximum(variances, 0)), releases)
     moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, clips(config).cluster, releases,
                                     config.covariance_charges)
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])

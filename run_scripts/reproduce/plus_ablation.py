@@ -19,21 +19,35 @@ from datalens_tf import _files
 from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.privacy.statement import round_up
 
-# Part -> flags.
-PARTS = {
+_OF_MOMENTS = f"--candidates={DataLensPlusConfig.for_budget(10.0).candidates}"
+_ONE_GAUSSIAN = ["--num_clusters=1", "--direction_charges=0", "--cluster_charges=0"]
+_MEANS_ALONE = [_OF_MOMENTS, *_ONE_GAUSSIAN, "--embedding_charges=0", "--mean_charges=97", "--covariance_charges=1"]
+# Part -> flags, where the budget is small, and where it pays for clusters.
+SMALL = {
     "whole": [],
-    "no_warp": ["--candidates=moments:0,embedding:0,both:0"],
+    "no_warp": ["--candidates=moments:0:0.15,embedding:0:0.15,both:0,both:0:0.15"],
+    "no_grain": ["--candidates=moments:0,moments:1.5,embedding:0,embedding:1.5,both:0,both:1.5"],
     "no_choice": ["--candidates=both:1.5", "--selection_charges=0", "--embedding_charges=59", "--mean_charges=6",
                   "--covariance_charges=35"],
     "no_learned_features": ["--learned_share=0"],
     "learned_features_alone": ["--learned_share=1"],
-    "no_embedding": ["--candidates=moments:0,moments:0.75,moments:1.5", "--embedding_charges=0", "--mean_charges=15",
-                     "--covariance_charges=83"],
-    "no_moments": ["--candidates=embedding:0,embedding:1.5", "--learned_share=0", "--embedding_charges=98",
+    "no_embedding": [_OF_MOMENTS, "--embedding_charges=0", "--mean_charges=15", "--covariance_charges=83"],
+    "no_moments": ["--candidates=embedding:0:0.15,embedding:1.5", "--learned_share=0", "--embedding_charges=98",
                    "--mean_charges=0", "--covariance_charges=0"],
-    "means_alone": ["--candidates=moments:0,moments:0.75,moments:1.5", "--embedding_charges=0", "--mean_charges=97",
-                    "--covariance_charges=1"],
+    "means_alone": _MEANS_ALONE,
 }
+LARGE = {
+    "whole": [],
+    "no_warp": ["--candidates=moments:0,moments:0:0.15"],
+    "no_grain": ["--candidates=moments:0,moments:0.75,moments:1.5"],
+    "no_clusters": [*_ONE_GAUSSIAN, "--mean_charges=10", "--covariance_charges=88"],
+    "means_alone": _MEANS_ALONE,
+}
+
+
+def parts_of(epsilon: float) -> dict[str, list[str]]:
+    """The parts of that budget's defaults."""
+    return SMALL if DataLensPlusConfig.for_budget(epsilon).num_clusters == 1 else LARGE
 
 
 def main() -> None:
@@ -43,18 +57,20 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--classifiers", type=int, default=1, help="how many are trained to measure a generator")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices={**SMALL, **LARGE}, help="default: all of that epsilon")
     parser.add_argument("--only_table", action="store_true", help="of what there is")
     parser.add_argument("flags", nargs="*", help="of datalens train, after --")
     args = parser.parse_args()
-    if DataLensPlusConfig.for_budget(args.epsilon) != DataLensPlusConfig(epsilon=args.epsilon):
-        parser.error(f"Expected --epsilon of a small budget, got {args.epsilon:g}: the parts are of its settings.")
+    parts = parts_of(args.epsilon)
+    for part in args.parts or ():
+        if part not in parts:
+            parser.error(f"Expected --parts among {', '.join(parts)} at epsilon {args.epsilon:g}, got {part}.")
     if not args.only_table:
         for seed in range(args.seeds):
-            for part in args.parts:
+            for part in args.parts or parts:
                 fill(args.runs_dir / f"{part}_{args.dataset}_eps{args.epsilon:g}_seed{seed}",
                      ["--method=datalens_plus", f"--dataset={args.dataset}", f"--epsilon={args.epsilon}",
-                      f"--seed={seed}", *PARTS[part], *args.flags],
+                      f"--seed={seed}", *parts[part], *args.flags],
                      ["--metrics=utility", f"--seeds={args.classifiers}"])
                 write_table(args.runs_dir, args.dataset, args.epsilon)
     print(write_table(args.runs_dir, args.dataset, args.epsilon), end="")
@@ -65,7 +81,7 @@ def write_table(runs_dir: pathlib.Path, dataset: str, epsilon: float) -> str:
     columns = ("variant", "charges: embedding, means, covariances, choice", "candidates", "epsilon", "accountant",
                "accuracy", "std", "runs")
     lines = [" | ".join(columns), "|".join(["---"] * len(columns))]
-    for part in PARTS:
+    for part in parts_of(epsilon):
         folders = [path.parent for path in sorted(runs_dir.glob(f"{part}_{dataset}_eps{epsilon:g}_seed*/metrics.json"))]
         if not folders:
             continue

@@ -1,4 +1,4 @@
-"""Warped images of one or two sources: moved as named, within bounds, and as likely from each."""
+"""Warped images of one or two sources: moved as named, within bounds, as likely from each, and with grain."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,9 @@ def test_shifts_and_turns_are_what_they_are_called(moves, expected):
     np.testing.assert_allclose(warped, expected(image), atol=1e-4)
 
 
-def test_warped_images_stay_within_bounds():
-    made = WarpedGenerator(SHAPE, [generator()], 20.0)
+@pytest.mark.parametrize("grain", [0.0, 5.0])
+def test_warped_images_stay_within_bounds(grain):
+    made = WarpedGenerator(SHAPE, [generator()], 20.0, grain)
     images = made([latents(made, 200), tf.zeros([200], tf.int32)]).numpy()
     assert np.all(np.isfinite(images)) and images.min() >= 0 and images.max() <= 1
 
@@ -48,7 +49,36 @@ def test_two_sources_give_half_of_the_images_each():
 
 
 def test_each_image_is_its_own_latents_and_label():
-    made = WarpedGenerator(SHAPE, [generator(3), generator(5)], 1.0)
+    made = WarpedGenerator(SHAPE, [generator(3), generator(5)], 1.0, 0.2)
     drawn, labels = latents(made, 6), tf.constant([0, 1, 0, 1, 1, 0])
     alone = [made([drawn[i:i + 1], labels[i:i + 1]])[0] for i in range(6)]
     np.testing.assert_allclose(made([drawn, labels]), alone, atol=1e-5)
+
+
+class Grey(tf.Module):
+    """Left half black, right half grey."""
+
+    latent_dim = 2
+
+    def __call__(self, inputs, training=False):
+        halves = np.repeat(np.float32([[0.0], [0.5]]), SHAPE[1] // 2, 0).reshape(1, 1, -1, 1)
+        return tf.broadcast_to(halves, [len(inputs[1]), *SHAPE])
+
+
+def test_grain_is_noise_of_each_images_own_level_where_there_is_something():
+    made = WarpedGenerator(SHAPE, [Grey()], 0.0, 0.04)
+    drawn = latents(made, 4000)
+    black, grey = np.split(made([drawn, tf.zeros([4000], tf.int32)]).numpy(), 2, axis=2)
+    np.testing.assert_array_equal(black, 0)
+    levels = grey.std((1, 2, 3))
+    noise = drawn.numpy()[:, -np.prod(SHAPE):].reshape(grey.shape[0], *SHAPE)[:, :, SHAPE[1] // 2:]
+    assert abs(grey.mean() - 0.5) < 1e-3
+    assert abs(levels.mean() / noise.std((1, 2, 3)).mean() - 0.04) < 6 * 0.04 / 3000**0.5
+    assert levels.max() < 0.08 * 2 and np.quantile(levels, 0.1) < 0.02 < 0.06 < np.quantile(levels, 0.9)
+
+
+def test_grain_leaves_the_images_what_they_are():
+    source = generator()
+    without, made = WarpedGenerator(SHAPE, [source], 1.0), WarpedGenerator(SHAPE, [source], 1.0, 1e-4)
+    drawn, labels = latents(made, 9), tf.constant([0, 1, 1] * 3)
+    np.testing.assert_allclose(made([drawn, labels]), without([drawn[:, :without.latent_dim], labels]), atol=2e-3)

@@ -17,9 +17,12 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from datalens_tf.cli import main
 from datalens_tf.errors import DataLensError, InvalidArgumentError
+from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.privacy.statement import round_up
 from datalens_tf.serving import convert
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
+from tests.models.factor_generator_test import SHAPE
+from tests.models.factor_generator_test import generator as clusters
 from tests.serving.export_test import SETTINGS, TinyGenerator
 from tests.serving.model_card_test import STATEMENT
 
@@ -58,6 +61,23 @@ def test_tflite(generator, expected, tmp_path):
     np.testing.assert_allclose(run(latents=LATENTS, labels=LABELS)["images"], expected, atol=1e-6)
     with zipfile.ZipFile(tmp_path / "x.tflite") as archive:
         assert json.loads(archive.read("privacy.json")) == STATEMENT
+
+
+def test_images_of_clusters_with_warp_and_grain_convert(tmp_path):
+    """What DataLens+ exports is made of operations that both formats have."""
+    made = WarpedGenerator(SHAPE, [clusters(weights=((1.0, 1.0, 1.0), (3.0, 0.0, 1.0)))], 1.0, 0.1)
+    path = export_generator(made, tmp_path / "saved", latent_dim=made.latent_dim, latent_distribution="normal",
+                            num_classes=2, class_names=["a", "b"], assets={"privacy.json": json.dumps(STATEMENT)})
+    for name in ("x.onnx", "x.tflite"):
+        assert main(["convert", "--model", str(path), "--output", str(tmp_path / name)]) == 0
+    inputs = {"latents": np.random.default_rng(0).normal(size=(50, made.latent_dim)).astype(np.float32),
+              "labels": np.arange(50) % 2}
+    expected = load_generator(path).model.signatures["from_latents"](
+        **{name: tf.constant(value) for name, value in inputs.items()})["images"]
+    session = onnxruntime.InferenceSession(tmp_path / "x.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(["images"], inputs)[0], expected, atol=1e-5)
+    lite = tf.lite.Interpreter(str(tmp_path / "x.tflite")).get_signature_runner()
+    np.testing.assert_allclose(lite(**inputs)["images"], expected, atol=1e-5)
 
 
 @pytest.fixture(scope="module", name="runtime")

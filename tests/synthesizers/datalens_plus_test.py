@@ -21,7 +21,8 @@ CONFIG = DataLensPlusConfig(
     selection_images=60, selection_epochs=1, num_factors=3, num_features=64, batch_size=12,
     fit_steps=5, latent_dim=4, generator_filters=4, generator_units=8, epsilon=2.0)
 # Without learned features, which take time and change nothing in what these settings test.
-CHOICE = {"candidates": "moments:0,both:1.5", "covariance_charges": 3, "selection_charges": 3, "learned_share": 0.0}
+CHOICE = {"candidates": "moments:0,both:1.5:0.15", "covariance_charges": 3, "selection_charges": 3,
+          "learned_share": 0.0}
 # The same number of charges.
 CLUSTERS = CHOICE | {"num_clusters": 2, "direction_charges": 1, "cluster_charges": 1, "cluster_rounds": 2,
                      "num_directions": 4, "mean_charges": 1, "covariance_charges": 1}
@@ -114,16 +115,16 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         self.make(tmp_path / "b", **settings).fit(images, labels)
         assert len(moved) == len(noisy) and max(moved) <= 1 and moved[0] > 0.1
 
-    @pytest.mark.parametrize("counts, sources, warp", [
-        ((7.0, 3.0), 1, 0.0), ((3.0, 7.0), 2, 1.5)])
+    @pytest.mark.parametrize("counts, sources, warp, grain", [
+        ((7.0, 3.0), 1, 0.0, 0.0), ((3.0, 7.0), 2, 1.5, 0.15)])
     def test_the_candidate_is_the_one_with_the_largest_released_number(self, tmp_path, monkeypatch, counts, sources,
-                                                                       warp):
+                                                                       warp, grain):
         monkeypatch.setattr(CorrectCounts, "privatize", lambda *args: np.array(counts))
         data, chosen = tiny.dataset(), []
         original = datalens_plus.Fitted.released
         monkeypatch.setattr(datalens_plus.Fitted, "released", lambda self: chosen.append(original(self)) or chosen[-1])
         self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
-        assert len(chosen[0].sources) == sources and chosen[0].warp == warp
+        assert len(chosen[0].sources) == sources and (chosen[0].warp, chosen[0].grain) == (warp, grain)
 
     @pytest.mark.parametrize("killed_at", ["embedding", "choice"])
     def test_a_charge_without_its_release_is_burnt_and_the_run_can_end(self, tmp_path, monkeypatch, killed_at):
@@ -248,7 +249,8 @@ def test_a_large_budget_goes_to_clusters():
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"candidates": "moments:-1"}, "candidates"), ({"candidates": "moments"}, "candidates"),
+    ({"candidates": "moments:-1"}, "candidates"), ({"candidates": "moments:0:-1"}, "candidates"),
+    ({"candidates": "moments:0:0.1:2"}, "candidates"), ({"candidates": "moments"}, "candidates"),
     ({"candidates": "other:1"}, "candidates='other' to be one of moments, embedding, both"),
     ({"candidates": "moments:inf"}, "candidates"), ({"candidates": ""}, "candidates"),
     ({"selection_charges": 0}, "selection_charges"), ({"candidates": "both:1"}, "selection_charges"),

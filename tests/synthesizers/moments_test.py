@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.mechanisms.noise import noise_source
@@ -46,7 +47,7 @@ def test_clusters_are_found_and_vary_as_their_records_do():
     for label in range(2):
         rows = np.round(made.means.numpy().reshape(2, 3, 8, 8)[label].mean(-1), 2)
         assert sorted(rows.argmax(1)) == [3 * label, 3 * label + 1, 3 * label + 2]
-        bounds = made.bounds.numpy()[label]
+        bounds = scipy.stats.norm.cdf(made.bounds.numpy()[label])
         for cluster, row in enumerate(rows.argmax(1)):
             share = bounds[cluster] - (bounds[cluster - 1] if cluster else 0)
             mine = data.images[(data.labels == label) & (kinds == row - 3 * label)].reshape(-1, 64) / 255
