@@ -99,7 +99,7 @@ class DataLensPlusConfig(DpMerfConfig):
     """
 
     method: str = "datalens_plus"
-    candidates: str = ("moments:0:0.15,moments:1.5,embedding:0:0.15,embedding:1.5,both:0,both:0:0.15,both:1.5,"
+    candidates: str = ("moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,"
                        "both:1.5:0.15")
     embedding_charges: int = 58
     learned_share: float = 0.75
@@ -164,7 +164,7 @@ class DataLensPlusConfig(DpMerfConfig):
             return super().for_budget(epsilon)
         return cls(epsilon=epsilon, embedding_charges=0, num_clusters=16, mean_charges=4, direction_charges=8,
                    cluster_charges=3, covariance_charges=71,
-                   candidates="moments:0,moments:0:0.15,moments:0.75,moments:0.75:0.15,moments:1.5,moments:1.5:0.15")
+                   candidates="moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15")
 
     @property
     def num_charges(self) -> int:

@@ -12,8 +12,8 @@ Releases, each of sums over all records with Gaussian noise, each once:
 Two sources of images: the Gaussians that 1 and 2 describe, without the directions that noise alone would explain
 (`FactorGenerator`); and a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`). Images are moved a
 little, which suits digits and not clothes, and get grain, which suits clothes and matters little to digits: public
-priors (`WarpedGenerator`). What to take, how far to move it, and whether with grain, is asked of the records by 4. All
-but the releases is post-processing.
+priors (`WarpedGenerator`). What to take, and how far to move it, is asked of the records by 4. All but the releases is
+post-processing.
 
 Privacy, for one replaced record, its label included: the sensitivities are 2 of the shortened images in 1 (and in each
 round in which clusters are found), sqrt(2) of their squares in 2 (and of those that directions are found by), 2

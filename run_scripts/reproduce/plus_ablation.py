@@ -25,20 +25,20 @@ _MEANS_ALONE = [_OF_MOMENTS, *_ONE_GAUSSIAN, "--embedding_charges=0", "--mean_ch
 # Part -> flags, where the budget is small, and where it pays for clusters.
 SMALL = {
     "whole": [],
-    "no_warp": ["--candidates=moments:0:0.15,embedding:0:0.15,both:0,both:0:0.15"],
+    "no_warp": ["--candidates=moments:0:0.15,embedding:0:0.15,both:0:0.15"],
     "no_grain": ["--candidates=moments:0,moments:1.5,embedding:0,embedding:1.5,both:0,both:1.5"],
-    "no_choice": ["--candidates=both:1.5", "--selection_charges=0", "--embedding_charges=59", "--mean_charges=6",
+    "no_choice": ["--candidates=both:1.5:0.15", "--selection_charges=0", "--embedding_charges=59", "--mean_charges=6",
                   "--covariance_charges=35"],
     "no_learned_features": ["--learned_share=0"],
     "learned_features_alone": ["--learned_share=1"],
     "no_embedding": [_OF_MOMENTS, "--embedding_charges=0", "--mean_charges=15", "--covariance_charges=83"],
-    "no_moments": ["--candidates=embedding:0:0.15,embedding:1.5", "--learned_share=0", "--embedding_charges=98",
+    "no_moments": ["--candidates=embedding:0:0.15,embedding:1.5:0.15", "--learned_share=0", "--embedding_charges=98",
                    "--mean_charges=0", "--covariance_charges=0"],
     "means_alone": _MEANS_ALONE,
 }
 LARGE = {
     "whole": [],
-    "no_warp": ["--candidates=moments:0,moments:0:0.15"],
+    "no_warp": ["--candidates=moments:0:0.15", "--selection_charges=0", "--covariance_charges=73"],
     "no_grain": ["--candidates=moments:0,moments:0.75,moments:1.5"],
     "no_clusters": [*_ONE_GAUSSIAN, "--mean_charges=10", "--covariance_charges=88"],
     "means_alone": _MEANS_ALONE,
