@@ -9,8 +9,6 @@ import tensorflow as tf
 NUM_MOVES = 6
 # Their standard deviations: radians, slope, logarithms, and shares of the height and the width.
 _SPREAD = (0.1, 0.1, 0.07, 0.07, 0.8 / 28, 0.8 / 28)
-
-
 # Pixels up to here are background, which has no grain.
 _BLACK = 0.02
 
