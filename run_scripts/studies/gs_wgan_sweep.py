@@ -9,7 +9,7 @@ gradients of BASE were before and after clipping.
 Every epsilon is the run's own, from its `privacy.json`. The norms are PRIVATE, computed from the records without noise:
 draw them of public data, or do not share the picture.
 
-The same command again takes up what was interrupted. About half an hour of processor time.
+The same command again takes up what was interrupted. More than an hour of processor time.
 """
 
 import argparse
