@@ -1,0 +1,34 @@
+import json
+
+import pytest
+
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.methods import CONFIGS, config_class, config_from_json
+
+
+@pytest.mark.parametrize("method", sorted(CONFIGS))
+def test_settings_survive_json(method):
+    config = config_class(method)(method=method, seed=7, delta=1e-6)
+    assert config_from_json(config.to_json()) == config
+
+
+@pytest.mark.parametrize("method", sorted(CONFIGS))
+def test_settings_of_another_method_are_refused(method):
+    foreign = {field for kind in CONFIGS.values() for field in kind.__dataclass_fields__}
+    foreign = sorted(foreign - set(config_class(method).__dataclass_fields__))
+    assert foreign
+    for field in foreign:
+        text = json.dumps({**json.loads(config_class(method)(method=method).to_json()), field: 1})
+        with pytest.raises(InvalidArgumentError, match=field):
+            config_from_json(text)
+
+
+def test_a_configuration_without_a_method_is_of_datalens():
+    assert config_from_json("{}").method == "datalens"  # The first version wrote none.
+
+
+@pytest.mark.parametrize("text, said", [
+    ("{", "JSON"), ("[]", "an object"), ('{"method": "no_such"}', "no_such"), ('{"method": 3}', "to be text")])
+def test_other_texts_are_refused(text, said):
+    with pytest.raises(InvalidArgumentError, match=said):
+        config_from_json(text)
