@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from datalens_tf import _files, cli
+from datalens_tf.cli import training
 from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.data import datasets
 from datalens_tf.data.datasets import load_dataset
@@ -108,7 +109,7 @@ def test_settings_of_a_method_are_those_for_the_budget(dataset, epsilon, cluster
     """Whether or not the data set has a preset of DataLens."""
     args = cli._parser().parse_args(["train", "--method=datalens_plus", f"--dataset={dataset}",
                                          f"--epsilon={epsilon}", "--output_dir=R", "--fit_steps=7"])
-    config = cli._fresh_config(args, cli._method_settings(args, "datalens_plus"))
+    config = training._fresh_config(args, training._method_settings(args, "datalens_plus"))
     assert (config.num_clusters, config.dataset, config.fit_steps) == (clusters, dataset, 7)
 
 

@@ -5,8 +5,8 @@ import os
 import pathlib
 from typing import Any, Callable
 
-from datalens_tf import cli_common
 from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.cli import common
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.privacy.statement import render_text
 
@@ -15,14 +15,14 @@ _FLAGS = ("dataset", "epsilon", "delta", "accountant", "noise", "seed", "batch_s
           "network", "model", "features")
 
 
-def add_command(command: Callable) -> None:
+def add_commands(command: Callable) -> None:
     """Adds the command's parser, which `command` makes from a name, a function and a text."""
     parser = command("classify", _classify, "train a differentially private classifier and write a run folder")
     parser.add_argument("--output_dir", required=True, help="the run folder")
     parser.add_argument("--resume", action="store_true", default=False,
                         help="continue the run in --output_dir, with its own settings")
-    parser.add_argument("--data_dir", default=None, help="folder of TensorFlow Datasets; by default TFDS_DATA_DIR")
-    cli_common.add_fields(parser.add_argument_group("settings"), ClassifierConfig, _FLAGS)
+    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
+    common.add_fields(parser.add_argument_group("settings"), ClassifierConfig, _FLAGS)
 
 
 def _classify(args: argparse.Namespace) -> None:
@@ -41,7 +41,7 @@ def _classify(args: argparse.Namespace) -> None:
         test = str(error)
     progress = Progress(config.epsilon)
     classifier = PrivateClassifier(config, run_dir=folder, callbacks=[progress])
-    with cli_common.stop_on_signals(classifier.request_stop):
+    with common.stop_on_signals(classifier.request_stop):
         try:
             classifier.fit_dataset(dataset)
         finally:
@@ -83,5 +83,5 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> ClassifierConfig:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the command line gave; files by their full path, so that a run can be resumed from anywhere."""
-    given = cli_common.given_fields(args, ClassifierConfig)
+    given = common.given_fields(args, ClassifierConfig)
     return given | {name: os.path.abspath(given[name]) for name in ("model", "features") if given.get(name)}

@@ -10,7 +10,7 @@ from datalens_tf.privacy.statement import round_up
 from datalens_tf.theory.planner import plan
 
 
-def add_command(command: Callable) -> None:
+def add_commands(command: Callable) -> None:
     """Adds the command's parser, which `command` makes from a name, a function and a text."""
     parser = command("plan", _plan, "recommend top_k, vote_threshold and noise for a budget")
     parser.add_argument("--num_teachers", type=int, required=True, help="teachers, N")

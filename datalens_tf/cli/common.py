@@ -1,4 +1,4 @@
-"""What the commands' files share: flags that are the fields of settings, and what signals do."""
+"""What the commands share: flags that are the fields of settings, runs and generators by their path, signals."""
 
 import argparse
 import contextlib
@@ -7,11 +7,21 @@ import functools
 import inspect
 import operator
 import os
+import pathlib
 import re
 import signal
 import types
 import typing
 from typing import Any, Callable, Iterator, Sequence
+
+import numpy as np
+
+from datalens_tf.config import PRESETS, MethodConfig, preset
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.methods import config_class, config_from_json
+
+PRESET_HELP = f"take the settings made for this data set: {', '.join(sorted({dataset for dataset, _ in PRESETS}))}"
+DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
 
 # Known from the data; and the one that switches privacy off, which is for tests in Python.
 _NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
@@ -92,3 +102,52 @@ def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def preset_config(args: argparse.Namespace) -> MethodConfig:
+    """The preset for the budget, by default the smallest one that it was made for."""
+    name, method = getattr(args, "preset", None) or args.dataset, getattr(args, "method", "datalens")
+    made_for = [epsilon for dataset, epsilon in PRESETS if dataset == name]
+    private = config_class(method).ADJACENCY != "none"
+    return preset(name, getattr(args, "epsilon", min(made_for, default=1.0) if private else None), method)
+
+
+def stored_config(folder: pathlib.Path) -> MethodConfig:
+    """The settings in a run folder."""
+    try:
+        return config_from_json((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
+    except InvalidArgumentError as error:
+        raise CheckpointError(f"Damaged {folder / 'config.json'}: {error}") from error
+
+
+def load_run(folder: pathlib.Path):
+    """The finished run in a folder."""
+    config = stored_config(folder)
+
+    from datalens_tf.synthesizers.registry import synthesizer
+
+    return synthesizer(config.method).load(folder)
+
+
+def drawer(model: str) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
+    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names."""
+    from datalens_tf.serving.drawing import sample_from
+    from datalens_tf.serving.export import load_generator, read_metadata
+
+    folder = pathlib.Path(model)
+    if (folder / "config.json").is_file():
+        run = load_run(folder)
+        return run.sample, read_metadata(run.folder.generator / "1")["class_names"]
+    generator = load_generator(folder)
+    return functools.partial(sample_from, generator.sample, generator.num_classes), generator.class_names
+
+
+def one_core_per_operation(num_threads: int) -> None:
+    """Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores."""
+    import tensorflow as tf
+
+    with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(num_threads)

@@ -11,21 +11,21 @@ import numpy as np
 
 from datalens_tf import _files
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.cli_common import add_fields, field_names, given_fields
+from datalens_tf.cli.common import DATA_DIR_HELP, add_fields, field_names, given_fields
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.privacy.statement import round_up
 
 _DERIVED = ("method", "image_shape", "num_classes", "insecure_noise_seed")  # No flags.
 
 
-def add_command(command: Callable) -> None:
+def add_commands(command: Callable) -> None:
     """Adds the command's parser, which `command` makes from a name, a function and a text."""
     parser = command("pate-classify", _pate_classify,
                      "train a classifier by PATE: teachers on sensitive records label public images")
     parser.add_argument("--output_dir", required=True, help="the run folder")
     parser.add_argument("--resume", action="store_true", default=False,
                         help="continue the run in --output_dir, with its own settings")
-    parser.add_argument("--data_dir", default=None, help="folder of TensorFlow Datasets; by default TFDS_DATA_DIR")
+    parser.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
     parser.add_argument("--budgets", default=None, metavar="EPSILON:SHARE,...|FILE.npy",
                         help="of the records, for --individualization: 1:0.5,3:0.5 gives half of them, dealt by a "
                              "public seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. "

@@ -1,0 +1,138 @@
+"""`datalens evaluate` and `compare`: how good synthetic images are."""
+
+import argparse
+import functools
+import json
+import pathlib
+import re
+from typing import Callable
+
+from datalens_tf import _files, _validate
+from datalens_tf.cli.common import DATA_DIR_HELP, drawer, stored_config
+from datalens_tf.errors import InvalidArgumentError
+
+_METRICS = ("utility", "classifiers", "quality", "membership")
+
+
+def add_commands(command: Callable) -> None:
+    """Adds the commands' parsers, which `command` makes from a name, a function and a text."""
+    evaluate = command("evaluate", _evaluate,
+                       "measure how good synthetic images are; writes metrics.json, report.html and charts")
+    evaluate.add_argument("--samples", required=True,
+                          help="FILE.npz with x and y; or a run folder or SavedModel, to draw 60,000 per seed")
+    evaluate.add_argument("--dataset", default=None, help="real data to test on; by default that of the run")
+    evaluate.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
+    evaluate.add_argument("--metrics", type=_metrics, default=_METRICS, metavar="NAME,...",
+                          help="of utility (accuracy on real data after training on synthetic data), classifiers (the "
+                               "same with thirteen others), quality (how the images compare with real ones); by "
+                               "default all")
+    effort = evaluate.add_mutually_exclusive_group()
+    effort.add_argument("--quick", dest="effort", action="store_const", const="quick", default="default",
+                        help="a first impression in two minutes: fewer images, epochs and records")
+    effort.add_argument("--full", dest="effort", action="store_const", const="full", default="default",
+                        help="gradient boosting, too, on all records: hours")
+    evaluate.add_argument("--protocol", choices=("frozen", "paper"), default="frozen",
+                          help="of utility; paper: 600 epochs, about ten hours, continued where it was interrupted")
+    evaluate.add_argument("--seeds", type=int, default=None, help="number of classifiers for utility, by default 3")
+    evaluate.add_argument("--epochs", type=int, default=None, help="of such a classifier, by default the protocol's 10")
+    evaluate.add_argument("--inception_weights", default=None, metavar="FILE",
+                          help="adds FID with Keras' InceptionV3: its weights without the top, or `download`")
+    evaluate.add_argument("--cache_dir", default=None,
+                          help="where classifiers of real data are kept, privately; by default DATALENS_CACHE, else "
+                               "the user's cache folder")
+    evaluate.add_argument("--output_dir", default=None, help="folder of the results; by default the run folder")
+
+    compare = command("compare", _compare, "put evaluated runs side by side: a table and plots")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="folders with privacy.json and metrics.json")
+    compare.add_argument("--output_dir", required=True, help="folder for comparison.md, comparison.csv and the plots")
+
+
+def _metrics(text: str) -> tuple[str, ...]:
+    """Names of metrics."""
+    unknown = set(text.split(",")) - set(_METRICS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown metric {min(unknown)!r}; known: {', '.join(_METRICS)}")
+    return tuple(text.split(","))
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    """`datalens evaluate`."""
+    source = pathlib.Path(args.samples)
+    is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
+    name = args.dataset or (stored_config(source).dataset if is_run else None)
+    if name is None:
+        raise InvalidArgumentError("Expected --dataset: the real data to test on. Only a run folder knows its own.")
+    if args.output_dir is None and not is_run:
+        raise InvalidArgumentError("Expected --output_dir: the folder for metrics.json. Only a run folder is one.")
+    if args.seeds is not None:
+        _validate.integer("seeds", args.seeds, at_least=1)
+    folder = pathlib.Path(args.output_dir or source)
+    with _files.clear_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.evaluation import evaluate, utility
+    from datalens_tf.evaluation.cache import Cache
+    from datalens_tf.evaluation.report import RunFacts, write_report
+    from datalens_tf.serving.export import version_folder
+
+    evaluate.require_extra()
+    protocol = utility.FROZEN if args.protocol == utility.FROZEN.name else utility.paper_protocol(name)
+    effort = evaluate.EFFORTS[args.effort]
+    facts = RunFacts.read(source) if is_run else None if is_archive else RunFacts.read_export(version_folder(source))
+    test = load_dataset(name, data_dir=args.data_dir, split="test")
+    train = load_dataset(name, data_dir=args.data_dir) if set(args.metrics) != {"utility"} else None
+    if is_archive:
+        synthetic = load_dataset(f"npz:{source}")
+        draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
+    else:
+        sample, _ = drawer(args.samples)
+        count = effort.num_synthetic or protocol.num_synthetic
+        draw = functools.lru_cache(lambda seed: sample(count, seed=seed))  # Asked for in several places.
+        varied = "so do the synthetic images"
+    if facts is not None:
+        described = f"Samples of a generator trained by the method {facts.statement['method']}"
+    else:
+        described = f"Samples from {source.name}"
+    result = evaluate.evaluate(
+        draw, train, test, source=described, effort=effort, metrics=args.metrics, protocol=protocol,
+        varied=f"Between seeds the classifier's initial weights, order of records and dropout differ; {varied}. The "
+               "generator was trained once.",
+        seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
+        state_dir=folder / "private" / "paper_protocol" if protocol is not utility.FROZEN else None,
+        inception_weights=args.inception_weights, cache=Cache(args.cache_dir))
+    metrics = result.metrics
+    _files.atomic_write(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    report = write_report(folder, result, facts, draw(0))
+    if "utility" in metrics:
+        found = metrics["utility"]
+        spread = "" if found["accuracy_std"] is None else f" +- {found['accuracy_std']:.4f}"
+        print(f"accuracy {found['accuracy_mean']:.4f}{spread} on {found['num_test']} real test records of {name}, "
+              f"{len(found['per_seed'])} classifier(s)"
+              + ("" if found["follows_protocol"] else ", not by the full protocol"))
+    if "classifiers" in metrics:
+        average = metrics["classifiers"]["average"]
+        print(f"thirteen classifiers {average['synthetic']:.4f} on average, {100 * average['calibrated']:.0f} % of "
+              "what real data gives")
+    if "quality" in metrics:
+        quality = metrics["quality"]
+        print(f"Inception Score {quality['inception_score']['mean']:.2f}, Frechet distance (domain classifier) "
+              f"{quality['frechet_domain_classifier']['value']:.1f}")
+    print(f"metrics {folder / 'metrics.json'}\nreport {report}")
+
+
+def _compare(args: argparse.Namespace) -> None:
+    """`datalens compare`."""
+    from datalens_tf.evaluation import charts, comparison, evaluate
+
+    evaluate.require_extra()
+    rows = comparison.table([comparison.read_result(pathlib.Path(run)) for run in args.runs])
+    folder = pathlib.Path(args.output_dir)
+    with _files.clear_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _files.atomic_write(folder / "comparison.md", comparison.markdown(rows))
+    _files.atomic_write(folder / "comparison.csv", comparison.csv_text(rows))
+    for dataset, figure in comparison.accuracy_charts(rows).items():
+        _files.atomic_write(folder / f"comparison_{re.sub(r'[^A-Za-z0-9]+', '_', dataset)}.png",
+                            charts.png_bytes(figure))
+    print(comparison.markdown(rows), end="")

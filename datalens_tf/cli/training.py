@@ -1,0 +1,138 @@
+"""`datalens train`: settings of whatever method, from a preset, flags, or the run that is resumed."""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import typing
+from typing import Any, Callable
+
+from datalens_tf.cli.common import (
+    DATA_DIR_HELP, PRESET_HELP, add_field, add_fields, field_names, field_texts, given_fields, one_core_per_operation,
+    preset_config, stop_on_signals, stored_config)
+from datalens_tf.config import PRESETS, DataLensConfig, MethodConfig, PerformanceOptions
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.methods import CONFIGS, PateConfig, config_class
+from datalens_tf.privacy.statement import round_up
+
+# Filled in where they are None: by the data, or by the budget.
+_RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
+
+
+def add_commands(command: Callable) -> None:
+    """Adds the command's parser, which `command` makes from a name, a function and a text."""
+    train = command("train", _train, "train a generator and write a run folder")
+    train.add_argument("--output_dir", required=True, help="the run folder")
+    train.add_argument("--resume", action="store_true", default=False,
+                       help="continue the run in --output_dir, with its own settings")
+    train.add_argument("--preset", metavar="NAME", help=PRESET_HELP)
+    train.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
+    _add_settings(train.add_argument_group("settings, by default the preset's"))
+    add_fields(train.add_argument_group("speed"), PerformanceOptions)
+
+
+def _add_settings(parser: Any) -> None:
+    """A flag for every setting of any method; its help says for which, unless it is the same for all."""
+    texts = {method: field_texts(kind) for method, kind in CONFIGS.items()}
+    hints = {method: typing.get_type_hints(kind) for method, kind in CONFIGS.items()}
+    for name in dict.fromkeys(name for kind in CONFIGS.values() for name in field_names(kind)):
+        having = [method for method, kind in CONFIGS.items() if name in field_names(kind)]
+        methods = {}
+        for method in having:
+            methods.setdefault(texts[method][name], []).append(method)
+        whole = len(methods) == 1 and len(having) == len(CONFIGS)
+        text = "; ".join(text if whole else f"{', '.join(of)}: {text}" for text, of in methods.items())
+        add_field(parser, name, [hints[method][name] for method in having], text)
+
+
+def _train(args: argparse.Namespace) -> None:
+    """`datalens train`."""
+    folder = pathlib.Path(args.output_dir)
+    config = _training_config(args, folder)
+    options = PerformanceOptions(**given_fields(args, PerformanceOptions))
+
+    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.synthesizers.registry import synthesizer
+    from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
+    from datalens_tf.training.run_folder import RunFolder
+
+    has_teachers = isinstance(config, (DataLensConfig, PateConfig))
+    if options.distribute is None:
+        options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
+    elif not isinstance(config, DataLensConfig):
+        raise InvalidArgumentError(f"Expected no --distribute: the method {config.method} runs in one process.")
+    if has_teachers:
+        one_core_per_operation(options.num_threads or os.cpu_count())
+    if isinstance(config, DataLensConfig) and config.num_owners:
+        from datalens_tf.training.distributed import Owners
+
+        if options.distribute is None:
+            raise InvalidArgumentError(f"Expected --distribute with num_owners={config.num_owners}: where they are.")
+        dataset = Owners(config, options, args.data_dir)
+    else:
+        dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+    files = RunFolder(folder)
+    files.create()
+    progress = Progress(config.epsilon)
+    synthesis = synthesizer(config.method)(
+        config, run_dir=folder, options=options,
+        callbacks=[progress, TensorBoard(files.logs), PrivateLog(files.private_log)])
+
+    with stop_on_signals(synthesis.request_stop):
+        try:
+            synthesis.fit_dataset(dataset)
+        finally:
+            progress.on_end()  # Errors start on a line of their own.
+    statement = synthesis.privacy_statement()
+    guarantee = (f"epsilon {round_up(statement['epsilon'])} ({statement['accountant']}), delta {statement['delta']:g}"
+                 if statement["private"] else statement["title"])
+    steps = f", {statement['num_steps']} steps" if has_teachers else ""
+    print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
+
+
+def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> MethodConfig:
+    """Settings of the run to start or to resume; refuses to start over a run, or to resume with other settings."""
+    holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/releases", "private/data.json"))
+    if holds_run and not args.resume:
+        raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
+    if args.resume and not holds_run:
+        raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
+    if not args.resume:
+        given = _method_settings(args, getattr(args, "method", "datalens"))
+        if not (hasattr(args, "preset") or "dataset" in given):
+            raise InvalidArgumentError("Expected --preset or --dataset: what to train on.")
+        return _fresh_config(args, given)
+    stored = stored_config(folder)
+    given = _method_settings(args, getattr(args, "method", stored.method))
+    if hasattr(args, "preset") or given.get("method", stored.method) != stored.method:
+        wanted = _fresh_config(args, given)
+    else:
+        wanted = stored.replace(**given)
+    for field in dataclasses.fields(stored):
+        mine, theirs = getattr(wanted, field.name, None), getattr(stored, field.name)
+        # What the data and the budget decide is in the stored settings only.
+        if mine != theirs and not (field.name in _RESOLVED and mine is None):
+            raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
+                                  "same settings (--resume alone takes them), or choose another --output_dir.")
+    return stored
+
+
+def _method_settings(args: argparse.Namespace, method: str) -> dict[str, Any]:
+    """The settings that the command line gave; refuses those of other methods."""
+    kind = config_class(method)
+    given = given_fields(args, kind)
+    for other in CONFIGS.values():
+        for name in sorted(set(given_fields(args, other)) - set(given)):
+            raise InvalidArgumentError(f"Expected no --{name}: it is no setting of the method {method}.")
+    return given
+
+
+def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> MethodConfig:
+    """The preset's settings, else those of the data set's own preset, else those for any data; with the given ones."""
+    known = given.get("dataset") in {dataset for dataset, _ in PRESETS}
+    if hasattr(args, "preset") or known:
+        base = preset_config(args)
+    else:
+        kind = config_class(given.get("method", "datalens"))
+        base = kind.for_budget(given.get("epsilon", kind().epsilon))
+    return base.replace(**given)
