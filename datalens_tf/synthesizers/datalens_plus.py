@@ -34,7 +34,7 @@ import tensorflow as tf
 from datalens_tf import _files, rng
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, fingerprint, usable_only
-from datalens_tf.errors import TrainingInterrupted
+from datalens_tf.errors import BudgetExhaustedError, TrainingInterrupted
 from datalens_tf.evaluation import utility
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
@@ -256,9 +256,18 @@ class _Releases:
             dp_accounting.SelfComposedDpEvent(self._event, num_charges))
 
     def get(self, num_charges: int, mechanism: Any, sums: Callable[[], np.ndarray]) -> np.ndarray:
-        """The next release: the stored one, or a new one of these sums."""
+        """The next release: the stored one, or a new one of these sums.
+
+        Raises:
+          BudgetExhaustedError: interruptions left too little of the budget; nothing was charged.
+        """
         noisy = self._store.load(self._next)
         if noisy is None:
+            if not self.can_get(num_charges):  # All of them or none: a part would pay for nothing.
+                raise BudgetExhaustedError(
+                    f"The privacy budget epsilon={self.ledger.epsilon_budget:g} does not pay for another step, which "
+                    f"takes {num_charges} charges: an interruption burnt those that were meant for it. Train in "
+                    f"another folder; what is spent there comes on top of the {self.ledger.spent():.5g} spent here.")
             exact = sums()
             charge = [self.ledger.spend(self._event, step=0) for _ in range(num_charges)][-1]
             noisy = mechanism.privatize(exact, self.noise, charge)

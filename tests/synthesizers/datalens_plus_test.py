@@ -159,8 +159,10 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             patched.setattr(ReleaseStore, "store", killed)
             with pytest.raises(KeyboardInterrupt):
                 self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
-        with pytest.raises(BudgetExhaustedError, match="does not pay for another step"):
+        ledger = (tmp_path / "ledger.jsonl").read_bytes()
+        with pytest.raises(BudgetExhaustedError, match="does not pay for another step, which takes 4 charges"):
             self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        assert (tmp_path / "ledger.jsonl").read_bytes() == ledger  # not even a part of what the release costs
 
     def test_stopped_before_the_choice_it_goes_on_from_what_was_released(self, tmp_path, monkeypatch):
         data, run = tiny.dataset(), self.make(tmp_path, **CHOICE)
