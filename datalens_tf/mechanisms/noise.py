@@ -104,10 +104,10 @@ def _rounded_quantiles(bits: np.ndarray, scale: float, quantile: Callable = _gau
     """round(x) for P[X > x] in [bits, bits + 1) * 2^-64, and whether float64 could be sure of it."""
     tail = bits.astype(np.float64)
     # Decreasing in the tail probability: the ends of the interval of what further bits may make of it. float64 has
-    # them and their quantile within 1e-14 of the scale; a thousand times that is left.
+    # them and their quantile within 1e-14 of the scale; a hundred times that is left.
     with np.errstate(divide="ignore"):
         high, low = (scale * quantile(np.minimum(end * 2.0**-64, 0.5)) for end in (tail, tail + 1))
-    margin = 1e-11 * scale
+    margin = 1e-12 * scale
     largest, smallest = np.floor(high + margin + 0.5), np.floor(np.maximum(low - margin, 0.0) + 0.5)
     return smallest, (largest == smallest) & (high < largest_sure * scale)
 

@@ -120,6 +120,18 @@ def test_the_fast_way_is_the_exact_one_wherever_it_is_sure(stddev):
     assert not certain[150] and (stddev > 1e6 or np.mean(certain) > 0.9)
 
 
+def test_float64_has_the_quantile_within_a_hundredth_of_the_margin():
+    words = np.random.default_rng(0)
+    bits = np.concatenate([words.integers(1, 2**63, 300, np.uint64), (2.0**words.uniform(0, 63, 300)).astype(np.uint64),
+                           np.uint64(2**63) - (2.0**words.uniform(0, 62, 100)).astype(np.uint64)])
+    import mpmath
+    with mpmath.workprec(256):
+        for word, x in zip(bits, noise._gaussian_quantile(bits.astype(np.float64) * 2.0**-64)):
+            tail = mpmath.mpf(int(word)) / 2**64
+            error = (noise._gaussian_tail(mpmath.mpf(float(x))) - tail) / mpmath.npdf(mpmath.mpf(float(x)))
+            assert abs(error) < 1e-14
+
+
 def test_doubtful_draws_take_more_entropy_until_they_are_decided():
     # The tail probability of exactly 1/2 standard deviation, to 64 bits: the next ones decide between 0 and 1.
     word = int(stats.norm.sf(0.5) * 2**64)
