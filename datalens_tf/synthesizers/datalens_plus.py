@@ -259,15 +259,17 @@ class _Releases:
         """The next release: the stored one, or a new one of these sums.
 
         Raises:
-          BudgetExhaustedError: interruptions left too little of the budget; nothing was charged.
+          BudgetExhaustedError: the budget does not pay for it, as the noise is too small or interruptions burnt
+            charges; nothing was charged.
         """
         noisy = self._store.load(self._next)
         if noisy is None:
             if not self.can_get(num_charges):  # All of them or none: a part would pay for nothing.
                 raise BudgetExhaustedError(
                     f"The privacy budget epsilon={self.ledger.epsilon_budget:g} does not pay for another step, which "
-                    f"takes {num_charges} charges: an interruption burnt those that were meant for it. Train in "
-                    f"another folder; what is spent there comes on top of the {self.ledger.spent():.5g} spent here.")
+                    f"takes {num_charges} charges: {self.ledger.spent():.5g} is spent after "
+                    f"{len(self.ledger.charges)}, some of them for nothing if training was interrupted. Train in another folder, with a larger "
+                    "--noise_multiplier if you set one; what is spent there comes on top of this.")
             exact = sums()
             charge = [self.ledger.spend(self._event, step=0) for _ in range(num_charges)][-1]
             noisy = mechanism.privatize(exact, self.noise, charge)
