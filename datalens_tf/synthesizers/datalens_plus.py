@@ -269,7 +269,8 @@ class _Releases:
                     f"The privacy budget epsilon={self.ledger.epsilon_budget:g} does not pay for another step, which "
                     f"takes {num_charges} charges: {self.ledger.spent():.5g} is spent after "
                     f"{len(self.ledger.charges)}, some of them for nothing if training was interrupted. "
-                    "Train in another folder, with a larger --noise_multiplier if you set one; what is spent there comes on top of this.")
+                    "Train in another folder, with a larger --noise_multiplier if you set one; what is spent "
+                    "there comes on top of this.")
             exact = sums()
             charge = [self.ledger.spend(self._event, step=0) for _ in range(num_charges)][-1]
             noisy = mechanism.privatize(exact, self.noise, charge)
