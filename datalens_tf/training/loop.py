@@ -65,7 +65,7 @@ class Loop:
         Raises:
           BudgetExhaustedError: the budget does not pay for one step.
           TrainingInterrupted: `stop_requested` was set; the state is saved.
-          TrainingDivergedError: a loss is not finite.
+          TrainingDivergedError: the student's loss is not finite.
           CheckpointError: the snapshot is damaged.
         """
         self.done, saved = self._restore(), time.monotonic()

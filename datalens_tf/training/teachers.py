@@ -36,10 +36,19 @@ class TeacherRound:
       fakes: float32 [B, Y, H, W, C], images of B latents times Y labels, from which each teacher picks by its records'
         labels: the label alone must not separate real from fake.
       noise: float32 [2B, H, W, C], the instance noise on real and fake images, or None.
+
+    Raises:
+      TrainingDivergedError: a fake is NaN or infinite. The generator knows releases only, so all may know that it
+        diverged; what a teacher's own loss is must never stop a run, nor show in any other way.
     """
 
     fakes: np.ndarray
     noise: np.ndarray | None
+
+    def __post_init__(self):
+        if not np.isfinite(self.fakes).all():
+            raise TrainingDivergedError("Expected the student's images to be finite, got NaN or infinity: lower "
+                                        "student_learning_rate.")
 
     def patches(self) -> tuple[tf.Tensor, tf.Tensor | None]:
         """First-layer patches of both, which all teachers use."""
@@ -262,14 +271,13 @@ class TeacherBank:
 
         Returns:
           The vote sum, float64 [m, d] (or None), and the teachers' losses, float32 [N, len(rounds)] (private; NaN
-          where a persistent state had taken the step before).
-
-        Raises:
-          TrainingDivergedError: a loss is NaN or infinite.
+          where a persistent state had taken the step before). A teacher that diverged has losses that are not finite,
+          goes on, and votes as `Mechanism.compress` says of such gradients: one record can make its teacher diverge,
+          so that nothing which others see may depend on it.
         """
         positions = self._batch_positions(len(rounds))
         losses = np.full([self.num_teachers, len(rounds)], np.nan, np.float32)
-        vote_sum, finite, patches = None, True, [shared.patches() for shared in rounds]
+        vote_sum, patches = None, [shared.patches() for shared in rounds]
         with concurrent.futures.ThreadPoolExecutor(self._workers) as executor:
             visits = executor.map(
                 lambda number: self._visit(number, positions, patches, vote_images, vote_labels, step),
@@ -278,13 +286,8 @@ class TeacherBank:
                 if votes is not None:  # Integers: the sum is exact in any order.
                     vote_sum = votes if vote_sum is None else vote_sum + votes
                 losses[span, len(rounds) - new_losses.shape[1]:] = new_losses
-                finite = finite and np.isfinite(new_losses).all()
                 progress(span.stop / self.num_teachers)
         self._iterations += len(rounds)
-        if not finite:
-            raise TrainingDivergedError(
-                f"Expected finite teacher losses, got NaN or infinity at teacher step {self._iterations}; "
-                "lower learning_rate and train again.")
         return vote_sum, losses
 
     def _visit(self, number, positions, rounds, vote_images, vote_labels, step):
@@ -303,7 +306,7 @@ class TeacherBank:
             tf.constant(self._iterations + done, tf.int64), [_alias(a) for a in self._storage.read(number)],
             [tf.constant(to_unit(self._images[r])) for r in records], [tf.constant(self._labels[r]) for r in records],
             rounds[done:], vote_images, vote_labels, seeds, tf.constant(step, tf.int32))
-        if rounds[done:] and np.isfinite(losses).all():  # A diverged state in a file would pass for a good one.
+        if rounds[done:]:
             self._storage.write(number, [_host(tensor) for tensor in new], self._iterations + len(rounds))
         self._idle(span.stop - span.start).append(chunk)
         return None if vote_images is None else votes.numpy().astype(np.float64), losses.numpy()

@@ -95,7 +95,7 @@ class Trainer:
 
         Raises:
           TrainingInterrupted: after `request_stop`.
-          TrainingDivergedError: NaN or infinite losses; charges are kept.
+          TrainingDivergedError: the student's loss or images are NaN or infinite; charges are kept.
         """
         with checkpoint.exclusive(self.folder.path):
             return self._run()

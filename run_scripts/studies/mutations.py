@@ -95,6 +95,11 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "records = [self._partitions[span][:, chosen]",
      "records = [np.repeat(self._partitions[:1], span.stop - span.start, 0)[:, chosen]",
      "training/teachers_test.py::test_each_teacher_reads_its_own_partition_only"),
+    ("a teacher's private loss stops the run", "training/teachers.py",
+     "        self._iterations += len(rounds)\n        return vote_sum, losses",
+     "        self._iterations += len(rounds)\n        assert np.isfinite(losses).all()\n"
+     "        return vote_sum, losses",
+     "training/teachers_test.py -k stops_nobody"),
     ("NaN compares false, and training goes on", "privacy/accounting.py",
      "            _validate.positive(name, value)\n", "            pass\n",
      "privacy/ledger_test.py -k without_a_price_is_refused"),

@@ -240,22 +240,34 @@ def test_mixed_precision_stays_close_to_float32():
     assert not np.array_equal(losses[0], losses[1])
 
 
-def test_a_diverged_state_is_not_kept_in_a_file(tmp_path):
-    rounds = [TeacherRound(fakes, noise) for fakes, noise in make_rounds(1)]
-    broken = [TeacherRound(fakes=rounds[0].fakes, noise=rounds[0].noise * np.nan)]
-    for _ in range(2):
-        bank = make_bank(tiny.dataset(20), path=tmp_path / "bank")
-        with pytest.raises(TrainingDivergedError):
-            bank.advance(broken)
-    bank = make_bank(tiny.dataset(20), path=tmp_path / "bank")
-    assert np.isfinite(bank.advance(rounds)[1]).all()
+@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_record_that_makes_its_teachers_loss_infinite_stops_nobody(tmp_path, value, in_file):
+    """Its teacher goes on and votes for nothing; all that others see is as it would be, and so are their states."""
+    data, victim = tiny.dataset(20), 7
+    banks, images = [], data.images / np.float32(255)
+    for name, pixels in (("data", images), ("other", images.copy())):
+        if name == "other":
+            pixels[victim] = value
+        banks.append(make_bank(data, chunk_size=2, path=tmp_path / name if in_file else None))
+        banks[-1]._images = pixels
+    partitions = partition_indices(20, CONFIG.num_teachers, CONFIG.partition_seed)
+    owner = int(np.argwhere(partitions == victim)[0, 0])
+    rest = [t for t in range(CONFIG.num_teachers) if t != owner]
+    for step in range(3):
+        (votes, losses), (others_votes, others_losses) = (advance(bank, seed=step) for bank in banks)
+        assert losses[rest].tobytes() == others_losses[rest].tobytes() and np.isfinite(losses).all()
+        # The honest teacher has k votes for each image, the diverged one none.
+        assert np.abs(votes - others_votes).sum() == CONFIG.top_k * CONFIG.batch_size
+    assert not np.isfinite(others_losses[owner]).any() and banks[1].iterations == banks[0].iterations == 6
+    for mine, theirs in zip(*map(arrays, banks)):
+        assert mine[rest].tobytes() == theirs[rest].tobytes()
 
 
-def test_divergence_is_one_clear_error():
-    bank = make_bank(tiny.dataset(20))
-    bank.replace(0, lambda size: np.full(size // 4, np.nan, np.float32).tobytes())
-    with pytest.raises(TrainingDivergedError, match="finite teacher losses"):
-        advance(bank)
+def test_images_of_the_student_that_are_not_finite_are_one_clear_error_before_a_teacher_sees_them():
+    (fakes, noise), = make_rounds(1)
+    with pytest.raises(TrainingDivergedError, match="student_learning_rate"):
+        TeacherRound(fakes * np.float32(np.inf), noise)
 
 
 _PLACEMENT = """

@@ -1,5 +1,6 @@
 """Charge, draw, store, use; stop before the budget; resume to the same bits, whatever was interrupted."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -320,6 +321,15 @@ def test_sigkill_at_random_moments_loses_no_charge_and_changes_no_bit(tmp_path, 
 
 def _num_lines(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_record_whose_teacher_diverges_changes_no_charge_and_stops_no_run(tmp_path, reference):
+    data = tiny.dataset()
+    data = dataclasses.replace(data, images=data.images / np.float32(255))
+    data.images[0] = np.nan  # The checks of a data set come before; what else makes a loss infinite is not known.
+    trainer = Trainer(CONFIG, data, tmp_path, options=NEVER)
+    trainer.run()
+    assert trainer.ledger.charges == reference[0].ledger.charges and trainer.num_burnt == 0
 
 
 def test_only_the_private_folder_knows_losses_on_records(reference):
