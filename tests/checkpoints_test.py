@@ -120,9 +120,9 @@ def write_ledger(entry, config, event=None, num_charges=20):
         ledger.spend(event, step=step + 1)
     (entry / "config.json").write_text(config.to_json())
     honest = mechanism.dp_event(config.batch_size)
+    ledger.charges = tuple(dataclasses.replace(charge, event=honest) for charge in ledger.charges)
     write_statement(entry, privacy_statement(
-        config=config, mechanism=mechanism, num_burnt=0, noise=SecureGaussianNoise(), num_records=1438,
-        charges=[dataclasses.replace(charge, event=honest) for charge in ledger.charges]))
+        config=config, mechanism=mechanism, num_burnt=0, noise=SecureGaussianNoise(), num_records=1438, ledger=ledger))
     (entry / "privacy.txt").write_text(render_text(json.loads((entry / "privacy.json").read_text())))
 
 

@@ -131,9 +131,8 @@ class PrivateClassifier:
                               event=event)
             self._loop.run(training.train)
             training.release()
-            charges = () if ledger is None else ledger.charges
             self._write(model, features, make_statement(
-                config, _guarantee(config), charges, max(0, len(charges) - self._loop.done), training.noise,
+                config, _guarantee(config), ledger, 0 if ledger is None else self._loop.num_burnt, training.noise,
                 num_records))
         return self
 

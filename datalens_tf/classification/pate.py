@@ -33,6 +33,7 @@ from datalens_tf.mechanisms.gnmax import (
     NO_ANSWER, ConfidentGNMax, GNMax, InteractiveGNMax, LabelVotes, LNMax, count_votes)
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
 from datalens_tf.privacy import accounting
+from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import Guarantee, make_statement, render_text, round_up
 from datalens_tf.training.run_folder import RunFolder, open_run
 
@@ -234,13 +235,13 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
                     break
                 charge = ledger.spend(event, step=number + 1)
                 noisy = mechanism.privatize(np.split(counts, len(parts))[number], noise, charge, predictions)
-                releases.store(number + 1, charge, noisy)
+                releases.store(number + 1, charge, noisy, ledger)
             labels[number] = mechanism.answers(noisy, predictions)
         labels = labels.ravel()
         _files.atomic_write(files.path / "labels.npz", _files.npz_bytes({"x": queries, "y": labels}))
         student = train_student(queries, labels, config)
         save_student(student, files.path / "student.npz")
-        statement = _statement(plan, ledger.charges, len(ledger.charges) - len(releases), noise, len(dataset))
+        statement = _statement(plan, ledger, ledger.num_charges - len(releases), noise, len(dataset))
         _files.atomic_write(files.statement_text, render_text(statement))
         _files.atomic_write(files.statement_json, json.dumps(statement, indent=2) + "\n")
     return PateResult(student=student, labels=labels, statement=statement, folder=files.path)
@@ -309,13 +310,13 @@ def _calibrated(plan: Plan) -> float:
     return max(map(needed, plan.groups))
 
 
-def _statement(plan: Plan, charges, num_burnt: int, noise: NoiseSource, num_records: int) -> dict[str, Any]:
+def _statement(plan: Plan, ledger: PrivacyLedger, num_burnt: int, noise: NoiseSource, num_records: int) -> dict[str, Any]:
     """`privacy.json`."""
     config, mechanism = plan.config, plan.mechanism()
     private = noise.is_secure
     # Burnt charges are paid by all.
     by_budget = [dataclasses.asdict(group) | {"epsilon": accounting.epsilon(
-        plan.event(group.record_votes), len(charges), config.delta, config.accountant) if private else None,
+        plan.event(group.record_votes), ledger.num_charges, config.delta, config.accountant) if private else None,
         "epsilon_budget": group.epsilon} for group in plan.groups]
     facts = {
         "aggregator": config.aggregator, "num_teachers": config.num_teachers, "num_votes": mechanism.num_votes,
@@ -340,4 +341,4 @@ def _statement(plan: Plan, charges, num_burnt: int, noise: NoiseSource, num_reco
                  "these labels only.",
         seeds=f"seed {config.seed} for the choice of queries and the student, and seed {config.partition_seed} for the "
               "partitions", product="student, with the labels that it learned from,")
-    return make_statement(config, guarantee, charges, num_burnt, noise, num_records)
+    return make_statement(config, guarantee, ledger, num_burnt, noise, num_records)

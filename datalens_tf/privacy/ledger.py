@@ -1,8 +1,15 @@
 """The privacy ledger: a durable list of charges. Charge first, then draw the noise; nothing is ever un-charged.
 
-The file is JSON lines: a header, then one line per charge. Every line ends with a SHA-256 over itself and the previous
-line's hash, so that an altered, missing or reordered line in the middle is noticed. The chain has no key and cannot
-show that whole lines were cut off the end: it guards against accidents, not against the owner of the file.
+The file is JSON lines: a header, then one line per release. Every line ends with a SHA-256 over itself and the previous
+line's hash, so that an altered, missing or reordered line in the middle is noticed. The hash of the last line, the
+ledger's head, therefore names everything that was ever charged. Whatever rests on charges (snapshots, stored releases,
+statements) keeps the head that it was made under: a ledger that lost lines, or another run's, does not have that head.
+
+A random id for the run, one for each start of a process, and one for each line tell apart what would otherwise look the
+same: two copies of a run that were both continued, from a restored backup or a cloned machine, are two releases, and
+`composition_report` charges for both.
+
+The chain has no key: it guards against accidents and lost lines, not against an owner who rewrites the whole file.
 """
 
 import contextlib
@@ -11,6 +18,7 @@ import hashlib
 import json
 import os
 import pathlib
+import secrets
 from typing import Any
 
 import attr
@@ -21,7 +29,8 @@ from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from datalens_tf.privacy import accounting
 
-_VERSION = 1
+_VERSION = 2  # 1 had no ids.
+_READABLE = (1, _VERSION)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,12 +40,24 @@ class Charge:
     Attributes:
       index: position in the ledger, from 0.
       step: the generator step it was charged for; None where a crash left the line unreadable.
-      event: what was charged.
+      event: what was charged. A release that n charges of `unit` pay for has one line, with the n-fold composition.
+      start: random id of the process that charged; None in ledgers of version 1.
     """
 
     index: int
     step: int | None
     event: dp_accounting.DpEvent
+    start: str | None = dataclasses.field(default=None, compare=False)
+
+    @property
+    def unit(self) -> dp_accounting.DpEvent:
+        """The event that `count` charges are made of."""
+        return _unit(self.event)[0]
+
+    @property
+    def count(self) -> int:
+        """How many charges of `unit` the line is."""
+        return _unit(self.event)[1]
 
 
 class PrivacyLedger:
@@ -44,24 +65,33 @@ class PrivacyLedger:
 
     Attributes:
       path: the file.
+      run_id: random id of the run; None in ledgers of version 1.
+      secret_noise: whether the noise of the releases is a secret; if not, no charge buys any privacy. True in ledgers
+        of version 1, which do not say.
       epsilon_budget, delta, accountant, adjacency: the budget and how it is measured; fixed at creation.
       config_digest: digest of the configuration that the ledger belongs to; fixed at creation.
       step_event: what one step is expected to cost; what an unreadable last line is charged as, at least.
       charges: all charges so far, oldest first.
+      version: of the file.
     """
 
-    def __init__(self, path: pathlib.Path, header: dict[str, Any], charges: tuple[Charge, ...], last_hash: str):
+    def __init__(self, path: pathlib.Path, header: dict[str, Any], charges: tuple[Charge, ...], hashes: list[str],
+                 lines: list[bytes]):
         self.path = path
+        self.version, self.run_id = header["version"], header.get("run_id")
+        self.secret_noise = header.get("secret_noise", True)
         self.epsilon_budget = header["epsilon"]
         self.delta = header["delta"]
         self.accountant = header["accountant"]
         self.adjacency = header.get("adjacency", "replace-one")  # Older ledgers know no other.
         self.config_digest = header["config_digest"]
-        self.step_event = _decode_event(header["step_event"])
+        self.step_event = decode_event(header["step_event"])
         self.charges = charges
-        self._last_hash = last_hash
-        self._size = 0
-        self._uniform: tuple[dp_accounting.DpEvent, int] | None = None  # what all of so many charges are
+        self._hashes, self._lines = hashes, lines  # of the header, then of each charge
+        self._start = secrets.token_hex(8)
+        self._size: int | None = None  # of the file; None where it must not be written
+        # What all of so many lines charge, and how often.
+        self._uniform: tuple[dp_accounting.DpEvent, int, int] | None = None
         self._affordable: int | None = None  # of that event
         _validate.positive("epsilon", self.epsilon_budget)
         _validate.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
@@ -79,22 +109,25 @@ class PrivacyLedger:
         config_digest: str,
         step_event: dp_accounting.DpEvent,
         adjacency: str = "replace-one",
+        secret_noise: bool = True,
     ) -> "PrivacyLedger":
-        """Writes a new ledger without charges.
+        """Writes a new ledger without charges; the arguments are attributes of the class.
 
         Raises:
           InvalidArgumentError: a value outside its domain.
           LedgerError: the file exists, or cannot be written.
         """
         path = pathlib.Path(path)
-        header = {"kind": "header", "version": _VERSION, "epsilon": epsilon, "delta": delta, "accountant": accountant,
-                  "adjacency": adjacency, "config_digest": config_digest, "step_event": _encode_event(step_event)}
-        ledger = cls(path, header, (), "")
+        header = {"kind": "header", "version": _VERSION, "run_id": secrets.token_hex(16), "secret_noise": secret_noise,
+                  "epsilon": epsilon, "delta": delta, "accountant": accountant, "adjacency": adjacency,
+                  "config_digest": config_digest, "step_event": encode_event(step_event)}
+        ledger = cls(path, header, (), [], [])
         ledger.can_spend(step_event)
         if path.exists():
             raise LedgerError(f"{path} exists already: open it to continue, or choose another folder.")
-        line, ledger._last_hash = _seal(header, "")
-        ledger._replace_file(line)
+        line, digest = _seal(header, "")
+        ledger._lines, ledger._hashes = [line], [digest]
+        ledger._replace_file()
         return ledger
 
     @classmethod
@@ -125,7 +158,7 @@ class PrivacyLedger:
         complete = lines[-1] == b""
         if complete:
             lines.pop()
-        records, last_hash = [], ""
+        records, hashes = [], []
         for number, line in enumerate(lines, start=1):
             try:
                 record = _files.parse_json(line)
@@ -134,15 +167,62 @@ class PrivacyLedger:
                     complete = False
                     break
                 raise _damaged(path, number, "is not JSON") from error
-            last_hash = _verify(record, last_hash, path, number)
+            hashes.append(_verify(record, hashes[-1] if hashes else "", path, number))
             records.append(record)
         if not records:
             raise _damaged(path, 1, "is missing")
-        ledger = cls._from_records(path, records, last_hash)
-        ledger._size = len(content)
+        ledger = cls._from_records(path, records, hashes, [line + b"\n" for line in lines[:len(records)]])
         if not complete:
-            ledger._repair(lines, len(records), write=repair)
+            ledger._charge_unreadable_line(lines[len(records):])
+        if repair:
+            ledger._size = len(content)
+            if not complete:
+                ledger._replace_file()
         return ledger
+
+    @property
+    def head(self) -> str:
+        """The hash of the last line, which names all that was charged."""
+        return self._hashes[-1]
+
+    @property
+    def num_charges(self) -> int:
+        """How many charges all lines are together."""
+        return sum(charge.count for charge in self.charges)
+
+    @property
+    def content(self) -> bytes:
+        """The file as it should be."""
+        return b"".join(self._lines)
+
+    def until(self, num_lines: int) -> "PrivacyLedger":
+        """The ledger as it was after its first so many charges; it cannot be spent from."""
+        lines = self._lines[:1 + num_lines]
+        return self._from_records(self.path, [_files.parse_json(line) for line in lines], self._hashes[:len(lines)], lines)
+
+    def hash_of(self, index: int) -> str:
+        """The head that the ledger had once the charge of this index was made; -1 for that without charges."""
+        return self._hashes[index + 1]
+
+    def check_ancestor(self, head: str | None, what: str | os.PathLike, num_lines: int) -> None:
+        """Refuses to be used with what was made under another ledger, or under charges that are lost.
+
+        Args:
+          head: the head that the ledger had then. None where it was not written down, which is taken from version 1.
+          what: the file that rests on those charges.
+          num_lines: how many charges it rests on at least.
+
+        Raises:
+          LedgerError: `head` was never this ledger's, or came before that many charges.
+        """
+        if head is None and self.version == 1:
+            known = num_lines <= len(self.charges)
+        else:
+            known = head in self._hashes and self._hashes.index(head) >= num_lines
+        if not known:
+            raise LedgerError(f"{self.path} lacks charges that {os.fspath(what)} rests on, or is of another run: put "
+                              "the run's newest ledger back, or train in another folder, where what was spent here "
+                              "counts as well.")
 
     def can_spend(self, event: dp_accounting.DpEvent) -> bool:
         """Whether this event on top of all charges stays within the budget.
@@ -150,14 +230,15 @@ class PrivacyLedger:
         Raises:
           InvalidArgumentError: the event cannot be priced, say because its noise multiplier is NaN.
         """
-        if self._all_charges_are(event):
+        unit, count = _unit(event)
+        if self._all_charges_are(unit):
             # All steps cost the same: how many are affordable is computed once, not an epsilon before every step.
             if self._affordable is None:
                 with contextlib.suppress(InvalidArgumentError):  # Too cheap to limit the steps, or without a price.
                     self._affordable = accounting.max_steps(
-                        event, self.epsilon_budget, self.delta, self.accountant, self.adjacency)
+                        unit, self.epsilon_budget, self.delta, self.accountant, self.adjacency)
             if self._affordable is not None:
-                return len(self.charges) < self._affordable
+                return self._uniform[2] + count <= self._affordable
         spent = accounting.epsilon_of([*self._events(), event], self.delta, self.accountant, self.adjacency)
         return spent <= self.epsilon_budget
 
@@ -179,11 +260,11 @@ class PrivacyLedger:
         if not self.can_spend(event):
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={self.epsilon_budget:g} does not pay for another step: {self.spent():.5g} "
-                f"is spent after {len(self.charges)} charges (accountant {self.accountant}, delta={self.delta:g}).")
-        charge = Charge(index=len(self.charges), step=int(step), event=event)
-        line, new_hash = _seal(_charge_record(charge), self._last_hash)
+                f"is spent after {self.num_charges} charges (accountant {self.accountant}, delta={self.delta:g}).")
+        charge = Charge(index=len(self.charges), step=int(step), event=event, start=self._start)
+        line, digest = _seal(_charge_record(charge), self.head)
         self._append(line)
-        self.charges, self._last_hash = (*self.charges, charge), new_hash
+        self._add(charge, line, digest)
         return charge.index
 
     def spent(self, accountant: str | None = None) -> float:
@@ -193,50 +274,56 @@ class PrivacyLedger:
     def _all_charges_are(self, event: dp_accounting.DpEvent) -> bool:
         """Whether every charge is this event; those that were looked at are not looked at again."""
         if self._uniform is None or self._uniform[0] != event:
-            self._uniform, self._affordable = (event, 0), None
-        count = self._uniform[1]
-        while count < len(self.charges) and self.charges[count].event == event:
-            count += 1
-        self._uniform = (event, count)
-        return count == len(self.charges)
+            self._uniform, self._affordable = (event, 0, 0), None
+        _, lines, count = self._uniform
+        while lines < len(self.charges) and self.charges[lines].unit == event:
+            count += self.charges[lines].count
+            lines += 1
+        self._uniform = (event, lines, count)
+        return lines == len(self.charges)
 
     def _events(self) -> list[dp_accounting.DpEvent]:
         """The events of all charges."""
         return [charge.event for charge in self.charges]
 
+    def _add(self, charge: Charge, line: bytes, digest: str) -> None:
+        """A line that is, or will be, in the file."""
+        self.charges = (*self.charges, charge)
+        self._lines.append(line)
+        self._hashes.append(digest)
+
     @classmethod
-    def _from_records(cls, path: pathlib.Path, records: list[dict], last_hash: str) -> "PrivacyLedger":
+    def _from_records(cls, path: pathlib.Path, records: list[dict], hashes: list[str], lines: list[bytes]
+                      ) -> "PrivacyLedger":
         """Builds the ledger from verified lines, checking their content."""
         number = 1
         try:
             header, *rest = records
-            if header["kind"] != "header" or header["version"] != _VERSION:
-                raise _damaged(path, number, f"is no header of version {_VERSION}")
+            if header["kind"] != "header" or header["version"] not in _READABLE:
+                raise _damaged(path, number, f"is no header of version {' or '.join(map(str, _READABLE))}")
             charges = []
             for number, record in enumerate(rest, start=2):
                 if record["kind"] != "charge" or record["index"] != number - 2:
                     raise _damaged(path, number, f"is not charge {number - 2}")
                 charges.append(Charge(index=record["index"], step=record["step"],
-                                      event=_decode_event(record["event"])))
+                                      event=decode_event(record["event"]), start=record.get("start")))
             number = 1
-            return cls(path, header, tuple(charges), last_hash)
+            return cls(path, header, tuple(charges), hashes, lines)
         except (KeyError, TypeError, InvalidArgumentError) as error:
             raise _damaged(path, number, f"has unexpected content ({error})") from error
 
-    def _repair(self, lines: list[bytes], num_readable: int, write: bool) -> None:
-        """Charges an unreadable last line, or ends a readable one; if asked to, in one replacement of the file."""
-        kept = b"".join(line + b"\n" for line in lines[:num_readable])
-        if num_readable < len(lines):
+    def _charge_unreadable_line(self, rest: list[bytes]) -> None:
+        """Counts an unreadable last line as a charge; where the last line lacks nothing but its end, there is none."""
+        if rest:
             worst = max([self.step_event, *self._events()],
                         key=lambda event: accounting.epsilon_of([event], self.delta, self.accountant, self.adjacency))
-            charge = Charge(index=len(self.charges), step=None, event=worst)
-            line, self._last_hash = _seal(_charge_record(charge), self._last_hash)
-            kept, self.charges = kept + line, (*self.charges, charge)
-        if write:
-            self._replace_file(kept)
+            charge = Charge(index=len(self.charges), step=None, event=worst, start=self._start)
+            self._add(charge, *_seal(_charge_record(charge), self.head))
 
     def _append(self, line: bytes) -> None:
         """Appends and fsyncs, unless the file is not what we last left."""
+        if self._size is None:
+            raise LedgerError(f"{self.path} was opened to be read only: it cannot be charged.")
         try:
             with open(self.path, "r+b", buffering=0) as file:
                 if file.seek(0, os.SEEK_END) != self._size:
@@ -248,9 +335,9 @@ class PrivacyLedger:
             raise LedgerError(f"Cannot write the privacy ledger {self.path}: {error.strerror}.") from error
         self._size += len(line)
 
-    def _replace_file(self, content: bytes) -> None:
+    def _replace_file(self) -> None:
         """Writes the whole file aside, fsyncs, renames and fsyncs the folder."""
-        aside = self.path.with_name(self.path.name + ".tmp")
+        aside, content = self.path.with_name(self.path.name + ".tmp"), self.content
         try:
             with open(aside, "wb") as file:
                 file.write(content)
@@ -269,7 +356,8 @@ class PrivacyLedger:
 
 def _damaged(path: pathlib.Path, number: int, what: str) -> LedgerError:
     """The one clear line about a damaged ledger."""
-    return LedgerError(f"Damaged privacy ledger: {path}, line {number} {what}. Restore the file from a copy.")
+    return LedgerError(f"Damaged privacy ledger: {path}, line {number} {what}. Put the run's newest ledger back: an "
+                       "older copy lacks charges, and what was made under them refuses it.")
 
 
 def _seal(record: dict[str, Any], previous_hash: str) -> tuple[bytes, str]:
@@ -294,24 +382,30 @@ def _hash(record: dict[str, Any], previous_hash: str) -> str:
 
 
 def _charge_record(charge: Charge) -> dict[str, Any]:
-    """A charge as JSON."""
-    return {"kind": "charge", "index": charge.index, "step": charge.step, "event": _encode_event(charge.event)}
+    """A charge as JSON, which no other line ever equals."""
+    return {"kind": "charge", "index": charge.index, "step": charge.step, "event": encode_event(charge.event),
+            "start": charge.start, "id": secrets.token_hex(8)}
 
 
-def _encode_event(event: Any) -> Any:
+def _unit(event: dp_accounting.DpEvent) -> tuple[dp_accounting.DpEvent, int]:
+    """The event that is composed with itself, and how often."""
+    return (event.event, event.count) if isinstance(event, dp_accounting.SelfComposedDpEvent) else (event, 1)
+
+
+def encode_event(event: Any) -> Any:
     """An event, whatever events it holds, as JSON."""
     if isinstance(event, dp_accounting.DpEvent):
         fields = attr.asdict(event, recurse=False)
-        return {"type": type(event).__name__, **{name: _encode_event(value) for name, value in fields.items()}}
-    return [_encode_event(part) for part in event] if isinstance(event, (list, tuple)) else event
+        return {"type": type(event).__name__, **{name: encode_event(value) for name, value in fields.items()}}
+    return [encode_event(part) for part in event] if isinstance(event, (list, tuple)) else event
 
 
-def _decode_event(value: Any) -> Any:
-    """Inverse of `_encode_event`; knows dp_accounting's public events only."""
+def decode_event(value: Any) -> Any:
+    """Inverse of `encode_event`; knows dp_accounting's public events only."""
     if isinstance(value, dict):
-        fields = {name: _decode_event(part) for name, part in value.items() if name != "type"}
+        fields = {name: decode_event(part) for name, part in value.items() if name != "type"}
         kind = getattr(dp_accounting, str(value.get("type")), None)
         if not (isinstance(kind, type) and issubclass(kind, dp_accounting.DpEvent)):
             raise InvalidArgumentError(f"Expected type={value.get('type')!r} to be an event of dp_accounting.")
         return kind(**fields)
-    return [_decode_event(part) for part in value] if isinstance(value, list) else value
+    return [decode_event(part) for part in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from datalens_tf import _files, _validate
 from datalens_tf.config import ACCOUNTANTS, DataLensConfig, MethodConfig
 from datalens_tf.errors import LedgerError
 from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import Charge
+from datalens_tf.privacy.ledger import Charge, PrivacyLedger, encode_event
 
 if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
     from datalens_tf.mechanisms import Mechanism, NoiseSource
@@ -91,14 +91,14 @@ class Guarantee:
     product: str | None = None
 
 
-def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", charges: Sequence[Charge], num_burnt: int,
+def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", ledger: PrivacyLedger, num_burnt: int,
                       noise: "NoiseSource", num_records: int) -> dict[str, Any]:
     """What a run of DataLens guarantees; see `make_statement`.
 
     Args:
       config: settings of the run.
       mechanism: the mechanism whose releases were charged.
-      charges, num_burnt, noise, num_records: as for `make_statement`.
+      ledger, num_burnt, noise, num_records: as for `make_statement`.
     """
     event = mechanism.dp_event(config.batch_size)
     facts = {
@@ -113,7 +113,7 @@ def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", charges
         towards_driver = None
         if noise.is_secure and config.insecure_noise_seed is None and isinstance(event, dp_accounting.GaussianDpEvent):
             seen = dp_accounting.GaussianDpEvent(event.noise_multiplier * math.sqrt(config.noise_share))
-            towards_driver = accounting.epsilon(seen, len(charges), config.delta, config.accountant)
+            towards_driver = accounting.epsilon(seen, ledger.num_charges, config.delta, config.accountant)
         facts |= {"num_owners": config.num_owners, "owner_tolerance": config.owner_tolerance,
                   "owner_noise_stddev": config.noise_stddev * math.sqrt(config.noise_share),
                   "epsilon_towards_driver": towards_driver}
@@ -122,43 +122,45 @@ def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", charges
         event=event, facts=facts, assumptions=assumptions, released=None,
         seeds=f"seed {config.seed} for weights, latents, labels, batches and stochastic quantisation, and seed "
               f"{config.partition_seed} for the partitions")
-    return make_statement(config, guarantee, charges, num_burnt, noise, num_records)
+    return make_statement(config, guarantee, ledger, num_burnt, noise, num_records)
 
 
-def make_statement(config: MethodConfig, guarantee: Guarantee, charges: Sequence[Charge], num_burnt: int,
+def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLedger | None, num_burnt: int,
                    noise: "NoiseSource", num_records: int) -> dict[str, Any]:
     """What a run guarantees, as a JSON-able dictionary.
 
     Args:
       config: settings of the run.
       guarantee: what its method tells.
-      charges: the ledger's charges, all of them.
+      ledger: with all charges; None of a method that is not private.
       num_burnt: how many of the charges paid for a release that was never stored. They count in epsilon.
       noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
       num_records: number of records in the data set; public.
 
     Raises:
-      LedgerError: a charge differs from what a step costs under this configuration.
+      LedgerError: a charge differs from what a step costs under this configuration, or charges are missing.
     """
+    num_charges = 0 if ledger is None else ledger.num_charges
+    if num_burnt < 0:  # More was released than was charged.
+        raise LedgerError(f"{ledger.path} has {num_charges} charges, {-num_burnt} fewer than were used: put the run's "
+                          "newest ledger back.")
     _validate.integer("num_burnt", num_burnt, at_least=0)
-    _validate.require(num_burnt <= len(charges), "num_burnt", num_burnt, f"<= {len(charges)}, the number of charges")
+    _validate.require(num_burnt <= num_charges, "num_burnt", num_burnt, f"<= {num_charges}, the number of charges")
     _validate.integer("num_records", num_records, at_least=1)
     event = guarantee.event
-    for charge in charges:
-        if charge.event != event:
+    for charge in () if ledger is None else ledger.charges:
+        if charge.unit != event:
             raise LedgerError(f"Charge {charge.index} in the ledger is {charge.event}, but a step costs {event}: "
                               "the ledger belongs to another configuration.")
-    by_accountant = {} if event is None else {
-        name: accounting.epsilon(event, len(charges), config.delta, name, guarantee.adjacency)
-        for name in accounting.applicable(event)}
+    by_accountant = {} if event is None else price(ledger.charges, config.delta, guarantee.adjacency)
     private = (event is not None and noise.is_secure and config.insecure_noise_seed is None
                and all(map(math.isfinite, by_accountant.values())))
     facts = {
         **guarantee.facts,
         "noise_multiplier_per_step": accounting.noise_multiplier(event),
-        "num_charges": len(charges),
+        "num_charges": num_charges,
         "num_burnt_charges": num_burnt,
-        "num_steps": len(charges) - num_burnt,
+        "num_steps": num_charges - num_burnt,
         "noise_source": noise.description if event is not None else "none",
     }
     texts = facts | {"accountant": config.accountant, "noise_caveat": noise.caveat}
@@ -178,6 +180,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, charges: Sequence
         "adjacency": guarantee.adjacency,
         "unit": _UNITS[guarantee.adjacency][0],
         **facts,
+        **({} if ledger is None else ledger_entries(ledger)),
         **({} if guarantee.product is None else {"product": guarantee.product}),
         **({} if guarantee.released is None else {"released": guarantee.released.format(**texts)}),
         "seeds": f"Public: {guarantee.seeds}. "
@@ -186,6 +189,32 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, charges: Sequence
         "not_covered": ([_GROUPS[_UNITS[guarantee.adjacency][0]], *_NOT_COVERED] if private
                         else ["Everything: this run gives no guarantee."]),
     }
+
+
+def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, float]:
+    """Epsilon of charges together, by each accountant that knows them all.
+
+    Args:
+      charges: of a ledger.
+      delta: in (0, 1).
+      adjacency: one of `accounting.RELATIONS`.
+    """
+    units = {charge.unit for charge in charges}
+    return {name: accounting.epsilon_of([charge.event for charge in charges], delta, name, adjacency)
+            for name in ACCOUNTANTS if all(name in accounting.applicable(unit) for unit in units)}
+
+
+def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:
+    """What a statement says of its ledger: run and head, which name it, and all that was charged, equal ones together.
+    """
+    charged: list[dict[str, Any]] = []
+    for charge in ledger.charges:
+        event = encode_event(charge.unit)
+        if charged and charged[-1]["event"] == event:
+            charged[-1]["count"] += charge.count
+        else:
+            charged.append({"event": event, "count": charge.count})
+    return {"run_id": ledger.run_id, "ledger_head": ledger.head, "charged": charged}
 
 
 def parse_statement(text: str | bytes) -> dict[str, Any]:

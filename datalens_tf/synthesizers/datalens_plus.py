@@ -106,7 +106,7 @@ class DataLensPlus(RunSynthesizer):
                 sources["embedding"] = self._embedding(dataset, releases, self._features(sources.get("moments")))
             fitted = Fitted(config, sources)
             fitted.choose(self._chosen(dataset, fitted, releases))
-        charges = releases.ledger.charges
+        ledger = releases.ledger
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
         parts = [*parts, *(["choice"] if config.selection_charges else [])]
@@ -123,7 +123,7 @@ class DataLensPlus(RunSynthesizer):
                      "that reached the generator because the run was interrupted.",
             seeds=f"seed {config.seed} for random features, weights, latents, labels and classifiers of synthetic "
                   "images")
-        return fitted, make_statement(config, guarantee, charges, len(charges) - releases.num_paid, releases.noise,
+        return fitted, make_statement(config, guarantee, ledger, ledger.num_charges - releases.num_paid, releases.noise,
                                       num_records)
 
     def _features(self, source: tf.Module | None) -> Features:
@@ -274,7 +274,7 @@ class _Releases:
             exact = sums()
             charge = [self.ledger.spend(self._event, step=0) for _ in range(num_charges)][-1]
             noisy = mechanism.privatize(exact, self.noise, charge)
-            self._store.store(self._next, charge, noisy)
+            self._store.store(self._next, charge, noisy, self.ledger)
         self._next += 1
         self.num_paid += num_charges
         return noisy

@@ -42,7 +42,7 @@ class Dcgan(RunSynthesizer):
             event=None, adjacency="none", facts={"batch_size": config.batch_size}, assumptions=(),
             released="The generator was trained against a discriminator of the records, without noise.",
             seeds=f"seed {config.seed} for everything")
-        return gan.student, make_statement(config, guarantee, (), 0, noise_source(config), len(dataset)) | {
+        return gan.student, make_statement(config, guarantee, None, 0, noise_source(config), len(dataset)) | {
             "num_steps": config.num_steps}
 
     def request_stop(self) -> None:

@@ -85,7 +85,7 @@ class DpGan(RunSynthesizer):
                      "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in "
                      "interruptions.",
             seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
-        return gan.student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - self._loop.done,
+        return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
                                            gan.noise, len(dataset))
 
     def request_stop(self) -> None:

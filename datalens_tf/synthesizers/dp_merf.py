@@ -74,7 +74,7 @@ class DpMerf(RunSynthesizer):
                 if noisy is None:
                     exact, charge = sums(), ledger.spend(mechanism.dp_event(), step=step)
                     noisy = mechanism.privatize(exact, noise, charge)
-                    releases.store(step, charge, noisy)
+                    releases.store(step, charge, noisy, ledger)
                 return noisy
 
             frequencies = RandomFourierFeatures(
@@ -102,7 +102,7 @@ class DpMerf(RunSynthesizer):
                      "Gaussian noise of {noise_multiplier_per_step:.6g} times the sensitivity on every coordinate. The "
                      "generator was fitted to these numbers alone." + (_CODES if config.autoencoder_dim else ""),
             seeds=f"seed {config.seed} for random features, weights, latents and labels")
-        return student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - len(releases), noise,
+        return student, make_statement(config, guarantee, ledger, ledger.num_charges - len(releases), noise,
                                        num_records)
 
     def request_stop(self) -> None:

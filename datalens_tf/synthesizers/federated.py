@@ -107,7 +107,7 @@ class FederatedSynthesizer(RunSynthesizer):
             seeds=f"seed {config.seed} for {gan.SEEDED}"
                   + ("" if dataset.users is not None else
                      f", and seed {config.partition_seed} for dealing records to users"))
-        return gan.student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - self._loop.done,
+        return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
                                            noise, len(dataset))
 
     def request_stop(self) -> None:

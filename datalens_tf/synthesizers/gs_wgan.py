@@ -109,7 +109,7 @@ class GsWgan(RunSynthesizer):
                    "l2_sensitivity": mechanism.l2_sensitivity} | facts,
             seeds=f"seed {config.seed} for weights, latents, labels and batches, and seed {config.partition_seed} for "
                   "the partitions")
-        return gan.student, make_statement(config, guarantee, ledger.charges, len(ledger.charges) - self._loop.done,
+        return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
                                            noise, len(dataset))
 
     def request_stop(self) -> None:
@@ -351,7 +351,7 @@ def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: P
     private, to which no epsilon applies."""
     if not noise.is_secure:
         return {"invalid_epsilon_as_published": None}, ""
-    invalid = accounting.epsilon(mechanism.event_as_published(), len(ledger.charges), config.delta, "rdp")
+    invalid = accounting.epsilon(mechanism.event_as_published(), ledger.num_charges, config.delta, "rdp")
     text = _ACCOUNTING.format(batch_size=config.batch_size, invalid=round_up(invalid), honest=round_up(ledger.spent()),
                               accountant=config.accountant)
     return {"invalid_epsilon_as_published": invalid}, text

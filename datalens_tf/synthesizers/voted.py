@@ -2,7 +2,7 @@
 
 import abc
 import pathlib
-from typing import Any, ClassVar, Sequence
+from typing import Any, ClassVar
 
 from datalens_tf import _validate
 from datalens_tf.config import MethodConfig
@@ -10,7 +10,7 @@ from datalens_tf.data.datasets import Dataset
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import Charge, PrivacyLedger
+from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import Guarantee, make_statement
 from datalens_tf.serving.export import read_metadata
 from datalens_tf.synthesizers.base import RunSynthesizer
@@ -40,7 +40,7 @@ class VotedSynthesizer(RunSynthesizer):
         self.trainer = Trainer(self.config, dataset, self.folder.path, options=self._options,
                                callbacks=self._callbacks, mechanism=self._mechanism(), student=self.student_class)
         student = self.trainer.run()
-        return student, self._statement(self.trainer.ledger.charges, self.trainer.num_burnt, len(dataset))
+        return student, self._statement(self.trainer.ledger, self.trainer.num_burnt, len(dataset))
 
     def request_stop(self) -> None:
         if self.trainer is None:  # Nothing has begun.
@@ -52,8 +52,8 @@ class VotedSynthesizer(RunSynthesizer):
         releases = ReleaseStore(self.folder.releases)
         student = replay(self.config, self._mechanism(), releases, step, self.student_class)
         paid = [releases.charge(number) for number in range(1, step + 1)]
-        charges = PrivacyLedger.open(self.folder.ledger).charges[:paid[-1] + 1]
-        statement = self._statement(charges, len(charges) - len(paid), num_records)
+        ledger = PrivacyLedger.read(self.folder.ledger).until(paid[-1] + 1)
+        statement = self._statement(ledger, ledger.num_charges - len(paid), num_records)
         names = read_metadata(self.folder.generator / "1")["class_names"]
         return self._write_generator(student, directory, statement, class_names=names, terms=terms, version=version)
 
@@ -62,8 +62,8 @@ class VotedSynthesizer(RunSynthesizer):
         """What releases the votes under the resolved settings."""
 
     @abc.abstractmethod
-    def _statement(self, charges: Sequence[Charge], num_burnt: int, num_records: int) -> dict[str, Any]:
-        """What these charges of the ledger guarantee; see `make_statement`."""
+    def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
+        """What the ledger's charges guarantee; see `make_statement`."""
 
 
 class PateSynthesizer(VotedSynthesizer):
@@ -95,7 +95,7 @@ class PateSynthesizer(VotedSynthesizer):
     def _described(self) -> tuple[str, str, dict[str, Any]]:
         """What one teacher's votes are and by how much they move the sum; what was released; facts for both."""
 
-    def _statement(self, charges: Sequence[Charge], num_burnt: int, num_records: int) -> dict[str, Any]:
+    def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
         config, mechanism, (votes, released, facts) = self.config, self._mechanism(), self._described()
         facts = {"num_teachers": config.num_teachers, "batch_size": config.batch_size,
                  "noise_stddev": config.noise_stddev,
@@ -108,4 +108,4 @@ class PateSynthesizer(VotedSynthesizer):
                        "reached the generator because the run was interrupted.",
             seeds=f"seed {config.seed} for weights, latents, labels, batches and other public randomness, and seed "
                   f"{config.partition_seed} for the partitions")
-        return make_statement(config, guarantee, charges, num_burnt, noise_source(config), num_records)
+        return make_statement(config, guarantee, ledger, num_burnt, noise_source(config), num_records)

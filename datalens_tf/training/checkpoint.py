@@ -8,12 +8,12 @@ import pathlib
 import shutil
 import time
 import zlib
-from typing import BinaryIO, Iterable, Iterator
+from typing import BinaryIO, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from datalens_tf import _files
-from datalens_tf.errors import CheckpointError, LedgerError
+from datalens_tf.errors import CheckpointError
 from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
@@ -36,6 +36,8 @@ def exclusive(run_dir: pathlib.Path) -> Iterator[None]:
 class ReleaseStore:
     """The stored noisy sums of a run. Storing one is the release; a resumed run re-uses it and never draws again.
 
+    Each is stored with the charge that paid for it and the hash of its line in the ledger.
+
     Args:
       directory: folder of the files, one per generator step.
     """
@@ -45,9 +47,10 @@ class ReleaseStore:
         with _files.clear_os_errors(directory):
             directory.mkdir(exist_ok=True)
 
-    def store(self, step: int, charge: int, noisy: np.ndarray) -> None:
-        """Writes the noisy sum of a step durably, with the index of the charge that paid for it."""
-        _files.atomic_write(self._path(step), _files.npz_bytes({"noisy": noisy, "charge": np.int64(charge)}))
+    def store(self, step: int, charge: int, noisy: np.ndarray, ledger: PrivacyLedger) -> None:
+        """Writes the noisy sum of a step durably; `charge` is the index of the charge in the ledger that paid for it."""
+        _files.atomic_write(self._path(step), _files.npz_bytes({
+            "noisy": noisy, "charge": np.int64(charge), "ledger_head": np.array(ledger.hash_of(charge))}))
 
     def load(self, step: int) -> np.ndarray | None:
         """The noisy sum of a step, or None if it was never stored. Raises CheckpointError if damaged."""
@@ -56,7 +59,7 @@ class ReleaseStore:
 
     def charge(self, step: int) -> int:
         """Index of the charge that paid for a stored step."""
-        return int(self._read(step)["charge"])
+        return int(self._paid(step)["charge"])
 
     def __len__(self) -> int:
         """Number of stored sums, those of steps 1 to len."""
@@ -72,10 +75,10 @@ class ReleaseStore:
         Raises:
           LedgerError: one is not.
         """
-        unpaid = self.charges() - set(range(len(ledger.charges)))
-        if unpaid:
-            raise LedgerError(f"{ledger.path} has no charge {min(unpaid)}, but its noisy sum was released: restore the "
-                              "ledger from a copy.")
+        for step in range(1, len(self) + 1):
+            paid = self._paid(step)
+            head = str(paid["ledger_head"]) if "ledger_head" in paid else None
+            ledger.check_ancestor(head, self._path(step), int(paid["charge"]) + 1)
 
     def _path(self, step: int) -> pathlib.Path:
         return self._directory / f"{step:06d}.npz"
@@ -83,8 +86,14 @@ class ReleaseStore:
     def _read(self, step: int) -> dict[str, np.ndarray] | None:
         if not self._path(step).exists():
             return None
-        arrays = _read_npz(self._path(step))
-        if set(arrays) != {"noisy", "charge"} or arrays["charge"].shape != () or arrays["charge"].dtype.kind != "i":
+        return self._checked(step, _read_npz(self._path(step)), {"noisy", "charge"})
+
+    def _paid(self, step: int) -> dict[str, np.ndarray]:
+        """What a step's file says of its charge."""
+        return self._checked(step, _read_npz(self._path(step), ("charge", "ledger_head")), {"charge"})
+
+    def _checked(self, step: int, arrays: dict[str, np.ndarray], needed: set[str]) -> dict[str, np.ndarray]:
+        if set(arrays) - {"ledger_head"} != needed or arrays["charge"].shape or arrays["charge"].dtype.kind != "i":
             raise CheckpointError(f"Damaged file {self._path(step)}: it holds no noisy sum with its charge.")
         return arrays
 
@@ -97,14 +106,15 @@ class Saver:
     Args:
       directory: folder of the snapshots.
       bank, student: what is saved and restored.
-      config_digest: written into each snapshot; one of another configuration is refused.
+      ledger: of the run. Its configuration and its head are written into each snapshot; a snapshot of another
+        configuration, or of charges that the ledger does not have, is refused.
       seconds_between: least time between two `save_if_due`.
     """
 
-    def __init__(self, directory: pathlib.Path, bank: TeacherBank, student: Student, config_digest: str,
+    def __init__(self, directory: pathlib.Path, bank: TeacherBank, student: Student, ledger: PrivacyLedger,
                  seconds_between: float):
         self._directory, self._bank, self.student = directory, bank, student
-        self._digest, self._pause = config_digest, seconds_between
+        self._ledger, self._pause = ledger, seconds_between
         self._last = time.monotonic()
 
     def save_if_due(self, step: int) -> None:
@@ -130,8 +140,8 @@ class Saver:
             student = _files.npz_bytes(self.student.state())
             _files.atomic_write(aside / "student.npz", student)
             checksums["student.npz"] = zlib.crc32(student)
-            meta = {"step": step, "iterations": self._bank.iterations, "config_digest": self._digest,
-                    "persistent_bank": self._bank.persistent, "checksums": checksums}
+            meta = {"step": step, "iterations": self._bank.iterations, "config_digest": self._ledger.config_digest,
+                    "ledger_head": self._ledger.head, "persistent_bank": self._bank.persistent, "checksums": checksums}
             _files.atomic_write(aside / "meta.json", json.dumps(meta | {"checksum": _checksum(meta)}))
             shutil.rmtree(final, ignore_errors=True)
             os.replace(aside, final)
@@ -146,6 +156,7 @@ class Saver:
 
         Raises:
           CheckpointError: the snapshot is damaged or of another configuration.
+          LedgerError: the ledger lacks charges that the snapshot rests on.
         """
         snapshots = sorted(self._directory.glob("step-*"))
         if not snapshots:
@@ -155,8 +166,9 @@ class Saver:
             meta = _files.parse_json((folder / "meta.json").read_text())
             if meta.pop("checksum") != _checksum(meta):
                 raise _damaged(folder / name)
-            if meta["config_digest"] != self._digest:
+            if meta["config_digest"] != self._ledger.config_digest:
                 raise CheckpointError(f"{folder} belongs to another configuration: choose another run folder.")
+            self._ledger.check_ancestor(meta.get("ledger_head"), folder, meta["step"])
             if meta["persistent_bank"] != self._bank.persistent:
                 raise CheckpointError(f"{folder} was saved with the teachers {_PLACES[not self._bank.persistent]}, and "
                                       f"now they are {_PLACES[self._bank.persistent]}: choose bank_memory_gb as then.")
@@ -236,9 +248,9 @@ class _Reader:
         return content
 
 
-def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """All arrays of an npz file, never unpickled."""
+def _read_npz(path: pathlib.Path, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """All arrays of an npz file, or those of these names; never unpickled."""
     try:
-        return _files.read_npz(path)
+        return _files.read_npz(path, names)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"Damaged file {path}: it holds no readable arrays.") from error

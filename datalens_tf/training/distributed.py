@@ -18,6 +18,7 @@ import pathlib
 import time
 from typing import Any, Callable, Sequence
 
+import dp_accounting
 import numpy as np
 import tensorflow as tf
 
@@ -25,7 +26,8 @@ from datalens_tf import _files
 from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
 from datalens_tf.data.datasets import Dataset, fingerprint, first_line, load_dataset
 from datalens_tf.data.partition import partition_indices, usable_indices
-from datalens_tf.errors import ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError
+from datalens_tf.errors import (
+    ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError, LedgerError)
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNoise
 from datalens_tf.privacy.ledger import PrivacyLedger
@@ -101,6 +103,8 @@ class Share:
         # Memory 0: always the file, so that nothing is lost with the process.
         options = PerformanceOptions(num_threads=self._threads, bank_memory_gb=0)
         self._config, self._mechanism, self._step = config, mechanism, None
+        if config.num_owners:
+            self._ledger = OwnersLedger(path, config, mechanism)
         for attempt in range(2):
             try:
                 self._bank = TeacherBank(config, records.images, records.labels, records.partitions, mechanism, options,
@@ -110,8 +114,6 @@ class Share:
                 if attempt:
                     raise
                 (path / "teachers.bin").unlink()
-        if config.num_owners:
-            self._ledger = _own_ledger(path / "ledger.jsonl", config, mechanism)
         return self._bank.completed
 
     def advance(self, iterations: int, rounds: Sequence[TeacherRound], vote_images: np.ndarray | None,
@@ -163,17 +165,43 @@ def _locked(path: pathlib.Path):
     raise CheckpointError(f"{path.parent} is in use by another process: wait for it to end.")
 
 
-def _own_ledger(path: pathlib.Path, config: DataLensConfig, mechanism: Mechanism) -> PrivacyLedger:
-    """An owner counts for itself, whatever the driver says."""
-    digest = config_digest(config.to_json())
-    if not path.exists():
-        return PrivacyLedger.create(
-            path, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant, config_digest=digest,
-            step_event=mechanism.dp_event(config.batch_size))
-    ledger = PrivacyLedger.open(path)
-    if ledger.config_digest != digest:
-        raise CheckpointError(f"{path} is of a run with another configuration: choose another run folder.")
-    return ledger
+class OwnersLedger:
+    """An owner counts for itself, whatever the driver says.
+
+    Beside the ledger lies the head that it had when the owner last answered: a ledger that lost charges since then, or
+    everything, is refused.
+
+    Args:
+      folder: of the owner's files.
+      config, mechanism: what is charged for.
+
+    Raises:
+      CheckpointError: the ledger is of another configuration.
+      LedgerError: it lacks charges, or is damaged.
+    """
+
+    def __init__(self, folder: pathlib.Path, config: DataLensConfig, mechanism: Mechanism):
+        path, self._answered, digest = folder / "ledger.jsonl", folder / "answered", config_digest(config.to_json())
+        answered = self._answered.read_text(encoding="utf-8") if self._answered.exists() else None
+        if not path.exists():
+            if answered is not None or (folder / "teachers.bin").exists():
+                raise LedgerError(f"{path} is missing, and {folder} rests on its charges: put the newest ledger back, "
+                                  "or use another folder, where what was spent here counts as well.")
+            self._ledger = PrivacyLedger.create(
+                path, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant, config_digest=digest,
+                step_event=mechanism.dp_event(config.batch_size), secret_noise=config.insecure_noise_seed is None)
+            return
+        self._ledger = PrivacyLedger.open(path)
+        if self._ledger.config_digest != digest:
+            raise CheckpointError(f"{path} is of a run with another configuration: choose another run folder.")
+        if answered is not None:
+            self._ledger.check_ancestor(answered, self._answered, 0)
+
+    def spend(self, event: dp_accounting.DpEvent, *, step: int) -> int:
+        """`PrivacyLedger.spend`."""
+        charge = self._ledger.spend(event, step=step)
+        _files.atomic_write(self._answered, self._ledger.head)
+        return charge
 
 
 class Actors:

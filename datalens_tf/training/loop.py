@@ -1,7 +1,8 @@
 """A loop of training steps that can be killed at any step.
 
 Where steps cost privacy, each is charged to the ledger, durably, before it is taken. What was released after the last
-snapshot is lost with a crash; its charges are burnt: the steps are taken again, and charged again.
+snapshot is lost with a crash; its charges are burnt: the steps are taken again, and charged again. A snapshot keeps the
+head of the ledger that it was saved under, and is never used with a ledger that has lost it.
 """
 
 import time
@@ -33,7 +34,7 @@ class Loop:
       num_steps: how many.
       checkpoint_minutes: between snapshots.
       callbacks: told about every hundredth step, or more often.
-      ledger: for the reports; None of a method that is not private.
+      ledger: what the run was charged; None of a method that is not private.
       event: what each step costs, charged to the ledger; None if steps cost nothing.
       report_every: after how many steps callbacks are told, where steps take long.
 
@@ -59,6 +60,11 @@ class Loop:
         """Whether `run` continues from one."""
         return self._path.exists()
 
+    @property
+    def num_burnt(self) -> int:
+        """Charges of steps that were lost, of a loop whose steps are charged."""
+        return len(self._ledger.charges) - self.done
+
     def run(self, step: Callable[..., float]) -> None:
         """Calls `step(number)`, or `step(number, charge)` where steps are charged; it returns the student's loss.
 
@@ -67,6 +73,7 @@ class Loop:
           TrainingInterrupted: `stop_requested` was set; the state is saved.
           TrainingDivergedError: the student's loss is not finite.
           CheckpointError: the snapshot is damaged.
+          LedgerError: the ledger lacks charges that the snapshot rests on.
         """
         self.done, saved = self._restore(), time.monotonic()
         losses = []
@@ -111,17 +118,21 @@ class Loop:
         with _files.clear_os_errors(self._path):
             self._path.parent.mkdir(exist_ok=True)
         arrays = {f"{index:04d}": variable.numpy() for index, variable in enumerate(self._variables)}
-        _files.atomic_write(self._path, _files.npz_bytes(arrays | {"step": np.int64(self.done)}))
+        head = {} if self._ledger is None else {"ledger_head": np.array(self._ledger.head)}
+        _files.atomic_write(self._path, _files.npz_bytes(arrays | head | {"step": np.int64(self.done)}))
 
     def _restore(self) -> int:
         """Sets the variables to the snapshot's; returns its step, 0 without one."""
         try:
             arrays = _files.read_npz(self._path)
-            step = int(arrays.pop("step"))
+            step, head = int(arrays.pop("step")), arrays.pop("ledger_head", None)
             if set(arrays) != {f"{index:04d}" for index in range(len(self._variables))}:
                 raise ValueError("it is of other variables")
             for name, array in arrays.items():
                 self._variables[int(name)].assign(array)
+            if self._ledger is not None:
+                self._ledger.check_ancestor(None if head is None else str(head), self._path,
+                                            0 if self._event is None else step)
             return step
         except FileNotFoundError:
             return 0

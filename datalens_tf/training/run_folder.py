@@ -9,8 +9,12 @@ import dp_accounting
 
 from datalens_tf import _files
 from datalens_tf.config import MethodConfig, config_digest
-from datalens_tf.errors import CheckpointError
+from datalens_tf.errors import CheckpointError, LedgerError
 from datalens_tf.privacy.ledger import PrivacyLedger
+
+
+# What a run writes before it has a ledger.
+_BEFORE_THE_LEDGER = {"lock", "data.json", "training.jsonl"}
 
 
 class RunFolder:
@@ -41,6 +45,13 @@ class RunFolder:
             self.private.mkdir(mode=0o700, exist_ok=True)
             self.private.chmod(0o700)
 
+    def paid_for(self) -> pathlib.Path | None:
+        """Something in the folder that exists only once there is a ledger; None if there is nothing."""
+        made = [path for path in (self.statement_json, self.generator) if path.exists()]
+        made += [path for path in self.private.iterdir()
+                 if path.name not in _BEFORE_THE_LEDGER and not path.name.startswith(".")]
+        return min(made, default=None)
+
 
 def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], event: dp_accounting.DpEvent
              ) -> PrivacyLedger:
@@ -53,19 +64,28 @@ def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], e
       event: what a step costs.
 
     Raises:
-      CheckpointError, LedgerError: the folder is of another configuration or data set, or damaged.
+      CheckpointError, LedgerError: the folder is of another configuration or data set, damaged, or has lost its ledger.
     """
     if files.ledger.exists():
         ledger = PrivacyLedger.open(files.ledger)
         _check(files, config, identity)
         if config_digest(_read_text(files.config)) != ledger.config_digest:
             raise _other_configuration(files)
+        if files.statement_json.exists():
+            stated = _read_json(files.statement_json)
+            # Of old statements the number of charges is all that is known, and is that of the ledger's lines.
+            num_lines = 0 if "ledger_head" in stated else stated.get("num_charges", 0)
+            ledger.check_ancestor(stated.get("ledger_head"), files.statement_json, num_lines)
         return ledger
+    if (made := files.paid_for()) is not None:
+        raise LedgerError(f"{files.ledger} is missing, and {made} rests on its charges: put the run's newest ledger "
+                          "back, or train in another folder, where what was spent here counts as well.")
     _create(files, config, identity)
     # The ledger comes last: a folder that has one has everything.
     return PrivacyLedger.create(
         files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
-        adjacency=config.ADJACENCY, config_digest=config_digest(config.to_json()), step_event=event)
+        adjacency=config.ADJACENCY, config_digest=config_digest(config.to_json()), step_event=event,
+        secret_noise=config.insecure_noise_seed is None)
 
 
 def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
@@ -93,6 +113,17 @@ def _check(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> 
 def _other_configuration(files: RunFolder) -> CheckpointError:
     return CheckpointError(f"{files.path} was trained with another configuration: see its config.json, or choose "
                            "another folder.")
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    """A JSON object in a file of the run folder."""
+    try:
+        content = _files.parse_json(_read_text(path))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"Damaged {path}: it holds no JSON object. Delete it; --resume writes it again.")
+    return content
 
 
 def _read_text(path: pathlib.Path) -> str:

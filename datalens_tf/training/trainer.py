@@ -105,7 +105,7 @@ class Trainer:
             return replay(self.config, self.mechanism, self.releases, len(self.releases), self._new_student)
         with contextlib.closing(self._bank()) as bank:
             student = self._new_student(self.config)
-            saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger.config_digest,
+            saver = checkpoint.Saver(self.folder.checkpoints, bank, student, self.ledger,
                                      60 * self._options.checkpoint_minutes)
             while True:
                 try:
@@ -181,7 +181,7 @@ class Trainer:
             if noisy is None:  # An owner was lost, and others had answered: the charge is burnt.
                 bank.iterations -= len(rounds)
             else:
-                self.releases.store(step, charge, noisy)
+                self.releases.store(step, charge, noisy, self.ledger)
         student_loss = student.train(latents, labels, self.mechanism.direction(noisy, step))
         self._report("on_step", StepReport(
             step=step, planned_steps=self.planned_steps, epsilon=self.ledger.spent(), student_loss=student_loss,

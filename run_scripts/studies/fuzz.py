@@ -275,7 +275,7 @@ class Checkpoint:
         trainer = Trainer(self.config, self.dataset, self.folder, options=PerformanceOptions(checkpoint_minutes=0))
         student = trainer.run()
         self.bank = trainer._bank()
-        self.student, self.digest = student, trainer.ledger.config_digest
+        self.student, self.ledger = student, trainer.ledger
         self.files = {path.relative_to(self.folder): path.read_bytes()
                       for path in (self.folder / "private" / "checkpoints").rglob("*") if path.is_file()}
         self.releases = {path.relative_to(self.folder): path.read_bytes()
@@ -286,7 +286,7 @@ class Checkpoint:
     def saver(self, folder=None):
         from datalens_tf.training.checkpoint import Saver
 
-        return Saver((folder or self.folder) / "private" / "checkpoints", self.bank, self.student, self.digest, 1e9)
+        return Saver((folder or self.folder) / "private" / "checkpoints", self.bank, self.student, self.ledger, 1e9)
 
     def bits(self):
         arrays = [*self.student.state().values(), *(block for index in range(self.bank.num_arrays)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 
 import dp_accounting
@@ -14,13 +15,14 @@ from datalens_tf.classification import classifier as classifier_module
 from datalens_tf.classification import networks
 from datalens_tf.classification.classifier import DpSgd, PrivateClassifier
 from datalens_tf.classification.settings import ClassifierConfig
-from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError, TrainingInterrupted
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.privacy.statement import parse_statement
 from datalens_tf.training import loop
 from datalens_tf.training.callbacks import Callback
+from tests import ledgers
 from tests.training import tiny
 
 layers = tf.keras.layers
@@ -245,18 +247,41 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     assert not stopped.folder.statement_json.exists() and not stopped.folder.classifier.exists()
     resumed = PrivateClassifier(config, run_dir=tmp_path / "parts").fit_dataset(DATA)
     np.testing.assert_array_equal(resumed.predict(DATA.images), whole.predict(DATA.images))
-    assert resumed.folder.ledger.read_bytes() == whole.folder.ledger.read_bytes()
+    assert ledgers.charges(resumed.folder) == ledgers.charges(whole.folder)
     assert resumed.privacy_statement()["private"] is False  # Predictable noise.
 
 
 def test_noise_has_no_seed_and_a_finished_run_charges_nothing_more(run, tmp_path):
     again = PrivateClassifier(CONFIG, run_dir=tmp_path).fit_dataset(DATA)
-    assert again.folder.ledger.read_bytes() == run.folder.ledger.read_bytes()
+    assert ledgers.charges(again.folder) == ledgers.charges(run.folder)
     assert not np.array_equal(again.predict(DATA.images), run.predict(DATA.images))
     before, first = again.folder.ledger.read_bytes(), again.predict(DATA.images)
     PrivateClassifier(CONFIG, run_dir=tmp_path).fit_dataset(DATA)
     assert again.folder.ledger.read_bytes() == before
     np.testing.assert_array_equal(again.predict(DATA.images), first)
+
+
+@pytest.mark.parametrize("loss", ledgers.LOSSES)
+def test_a_ledger_that_lost_charges_is_refused(run, tmp_path, loss):
+    folder = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run"))
+    ledgers.lose(folder / "ledger.jsonl", loss)
+    (folder / "privacy.json").unlink()
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl .*put the run's newest ledger back"):
+        PrivateClassifier(CONFIG, run_dir=folder).fit_dataset(DATA)
+    assert not (folder / "privacy.json").exists()
+
+
+def test_the_ledger_of_half_the_steps_is_refused(run, tmp_path):
+    """With as many burnt charges, the number of charges alone would not show it."""
+    folder = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run"))
+    ledger = PrivacyLedger.read(folder / "ledger.jsonl")
+    (folder / "ledger.jsonl").write_bytes(ledger.until(2).content)
+    (folder / "privacy.json").unlink()
+    again = PrivacyLedger.open(folder / "ledger.jsonl")
+    for step in (3, 4):
+        again.spend(ledger.step_event, step=step)
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl lacks charges that .*loop\.npz rests on"):
+        PrivateClassifier(CONFIG, run_dir=folder).fit_dataset(DATA)
 
 
 def test_sampling_is_poisson():

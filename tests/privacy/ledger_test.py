@@ -260,10 +260,10 @@ class TestDamage:
 
     def test_a_header_of_another_version_is_refused(self, path):
         create(path)
-        header = {key: value for key, value in json.loads(path.read_bytes()).items() if key != "hash"} | {"version": 2}
+        header = {key: value for key, value in json.loads(path.read_bytes()).items() if key != "hash"} | {"version": 3}
         header["hash"] = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
         path.write_text(json.dumps(header) + "\n")
-        with pytest.raises(LedgerError, match="line 1 is no header of version 1"):
+        with pytest.raises(LedgerError, match="line 1 is no header of version 1 or 2"):
             PrivacyLedger.open(path)
 
 

@@ -1,5 +1,8 @@
+import functools
 import json
 import math
+import pathlib
+import tempfile
 
 import dp_accounting
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from datalens_tf.config import ACCOUNTANTS, PRESETS
 from datalens_tf.errors import InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms import InsecureSeededNoise, SecureGaussianNoise, TopAgg
-from datalens_tf.privacy import Charge, accounting, privacy_statement, render_text
+from datalens_tf.privacy import PrivacyLedger, accounting, privacy_statement, render_text
 
 CONFIG = PRESETS["mnist", 1.0]
 EVENT = TopAgg.from_config(CONFIG).dp_event(CONFIG.batch_size)
@@ -16,8 +19,18 @@ EVENT = TopAgg.from_config(CONFIG).dp_event(CONFIG.batch_size)
 def make(num_charges=149, num_burnt=2, config=CONFIG, noise=None, event=EVENT):
     return privacy_statement(
         config=config, mechanism=TopAgg.from_config(config), num_burnt=num_burnt, num_records=60_000,
-        charges=[Charge(index=i, step=i, event=event) for i in range(num_charges)],
-        noise=noise or SecureGaussianNoise())
+        ledger=ledger_of(num_charges, event), noise=noise or SecureGaussianNoise())
+
+
+@functools.cache
+def ledger_of(num_charges, event):
+    """A ledger with these charges, which outlives its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = PrivacyLedger.create(pathlib.Path(folder) / "ledger.jsonl", epsilon=10.0, delta=1e-5, accountant="gdp",
+                                      config_digest="", step_event=event)
+        for step in range(num_charges):
+            ledger.spend(event, step=step + 1)
+        return ledger
 
 
 def test_epsilon_covers_every_charge_also_the_burnt_ones():
@@ -91,7 +104,12 @@ def test_charges_of_another_configuration_are_refused():
         make(event=dp_accounting.GaussianDpEvent(EVENT.noise_multiplier * 2))
 
 
-@pytest.mark.parametrize("num_burnt", [-1, 150, math.nan])
+def test_fewer_charges_than_were_used_are_refused():
+    with pytest.raises(LedgerError, match="has 149 charges, 1 fewer than were used"):
+        make(num_burnt=-1)
+
+
+@pytest.mark.parametrize("num_burnt", [150, math.nan])
 def test_more_burnt_charges_than_charges_are_refused(num_burnt):
     with pytest.raises(InvalidArgumentError, match="num_burnt"):
         make(num_burnt=num_burnt)

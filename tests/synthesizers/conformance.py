@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 
 import datalens_tf
 from datalens_tf.config import MethodConfig
-from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError, LedgerError, TrainingInterrupted
 from datalens_tf.methods import config_from_json
 from datalens_tf.privacy import PrivacyLedger, accounting, render_text
 from datalens_tf.privacy.statement import parse_statement, round_up
 from datalens_tf.synthesizers.registry import synthesizer
 from datalens_tf.training import loop
 from datalens_tf.training.callbacks import Callback
+from tests import ledgers
 from tests.training import tiny
 
 PUBLIC_FILES = {"config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz", "samples.png",
@@ -126,7 +128,7 @@ class SynthesizerConformance:
         np.testing.assert_array_equal(resumed.sample(9, seed=0)[0], whole.sample(9, seed=0)[0])
         if self.private:
             assert resumed.privacy_statement()["private"] is False  # Predictable noise.
-            assert resumed.folder.ledger.read_bytes() == whole.folder.ledger.read_bytes()
+            assert ledgers.charges(resumed.folder) == ledgers.charges(whole.folder)
 
     def test_a_stop_before_anything_began_is_an_interrupt(self, tmp_path):
         with pytest.raises(KeyboardInterrupt):
@@ -154,8 +156,31 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
     def test_seeds_decide_everything_but_the_noise(self, run, tmp_path):
         data = tiny.dataset()
         other = self.make(tmp_path).fit(data.images, data.labels)
-        assert run.folder.ledger.read_bytes() == other.folder.ledger.read_bytes()
+        assert ledgers.charges(run.folder) == ledgers.charges(other.folder)
         assert not np.array_equal(run.sample(9, seed=0)[0], other.sample(9, seed=0)[0])
+
+
+    @pytest.mark.parametrize("loss", ledgers.LOSSES)
+    def test_a_ledger_that_lost_charges_is_refused(self, run, tmp_path, loss):
+        """Whatever else was lost with it: what rests on charges knows which ones."""
+        folder, data = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run")), tiny.dataset()
+        ledgers.lose(folder / "ledger.jsonl", loss)
+        (folder / "privacy.json").unlink()
+        shutil.rmtree(folder / "generator")
+        before = (folder / "ledger.jsonl").read_bytes() if (folder / "ledger.jsonl").exists() else None
+        with pytest.raises(LedgerError, match=r"ledger\.jsonl .*put the run's newest ledger back") as error:
+            self.make(folder).fit(data.images, data.labels)
+        assert "\n" not in str(error.value) and not (folder / "privacy.json").exists()
+        assert before == ((folder / "ledger.jsonl").read_bytes() if (folder / "ledger.jsonl").exists() else None)
+
+    def test_a_statement_of_more_charges_than_the_ledger_has_is_refused(self, run, tmp_path):
+        """Also where nothing but the statement is left of the run."""
+        folder, data = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run")), tiny.dataset()
+        for private in ("checkpoints", "releases"):
+            shutil.rmtree(folder / "private" / private, ignore_errors=True)
+        ledgers.lose(folder / "ledger.jsonl", "the last charges")
+        with pytest.raises(LedgerError, match=r"ledger\.jsonl lacks charges that .*privacy\.json rests on"):
+            self.make(folder).fit(data.images, data.labels)
 
 
 class UnlabelledRecordsConformance:
