@@ -42,6 +42,11 @@ def integer(name: str, value: Any, *, at_least: int | None = None) -> None:
         require(value >= at_least, name, value, f">= {at_least}")
 
 
+def boolean(name: str, value: Any) -> None:
+    """True or False."""
+    require(isinstance(value, bool), name, value, "to be true or false")
+
+
 def one_of(name: str, value: Any, choices: Collection[Any]) -> None:
     """One of the named choices."""
     require(value in choices, name, value, f"to be one of {', '.join(map(str, choices))}")

@@ -1,4 +1,4 @@
-"""Exceptions. Each carries the exit status with which the command line ends."""
+"""Exceptions and a warning. Each exception carries the exit status with which the command line ends."""
 
 
 class DataLensError(Exception):
@@ -9,6 +9,10 @@ class DataLensError(Exception):
 
 class InvalidArgumentError(DataLensError, ValueError):
     """An argument, flag or configuration value outside its domain."""
+
+
+class PrivacyWarning(UserWarning):
+    """Settings that are allowed, and that protect less than they seem to."""
 
 
 class DataError(DataLensError):

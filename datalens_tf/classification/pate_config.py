@@ -40,6 +40,7 @@ class PateClassifierConfig:
       epsilon: the privacy budget; of the records with the largest one, where records have their own. None until those
         are known.
       delta: the privacy budget's other half.
+      allow_large_delta: whether delta may be 10/n or more, for n records.
       accountant: which accountant the budget is measured with; None for gdp, or rdp with lnmax.
       student_steps, student_batch_size, student_learning_rate: of the student's training, and each round's; free in
         privacy.
@@ -65,6 +66,7 @@ class PateClassifierConfig:
     budget_precision: int = 1
     epsilon: float | None = None
     delta: float = 1e-5
+    allow_large_delta: bool = False
     accountant: str | None = None
     student_steps: int = 400
     student_batch_size: int = 64
@@ -107,6 +109,7 @@ class PateClassifierConfig:
         for name in ("vote_threshold", "min_confidence"):
             v.between(name, getattr(self, name), 0, 1)
         v.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
+        v.boolean("allow_large_delta", self.allow_large_delta)
         for name in ("seed", "partition_seed", "budget_precision"):
             v.integer(name, getattr(self, name), at_least=0)
         if self.num_classes is not None:

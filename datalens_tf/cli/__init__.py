@@ -5,12 +5,14 @@ the state saved; 1 anything else. Modules that load TensorFlow are imported by t
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
 import traceback
 import typing
-from typing import Callable, Sequence
+import warnings
+from typing import Callable, Iterator, Sequence
 
 from absl import flags
 from absl import logging as absl_logging
@@ -18,7 +20,7 @@ from absl.flags import argparse_flags
 
 from datalens_tf import __version__
 from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training
-from datalens_tf.errors import DataLensError, InvalidArgumentError
+from datalens_tf.errors import DataLensError, InvalidArgumentError, PrivacyWarning
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not debug:
             logging.getLogger("tensorflow").setLevel(logging.ERROR)
             absl_logging.set_verbosity(absl_logging.ERROR)
-        args.command(args)
+        with _warnings_in_one_line():
+            args.command(args)
         return 0
     except BrokenPipeError:  # The reader of our output, `head` for example, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -49,6 +52,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, line = _verdict(error)
         print(f"datalens: {' '.join(line.split())}", file=sys.stderr)
         return status
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Shows warnings of ours on stderr as errors are: without a place in the code."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message, category, *place):
+            if issubclass(category, PrivacyWarning):
+                print(f"datalens: warning: {message}", file=sys.stderr)
+            else:
+                others(message, category, *place)
+
+        warnings.simplefilter("always", PrivacyWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _verdict(error: BaseException) -> tuple[int, str]:

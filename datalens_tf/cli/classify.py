@@ -10,9 +10,9 @@ from datalens_tf.cli import common
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.privacy.statement import render_text
 
-_FLAGS = ("dataset", "epsilon", "delta", "accountant", "noise", "seed", "batch_size", "clip_norm", "top_k_norm",
-          "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate", "learning_rate_decay", "ema_decay",
-          "network", "model", "features")
+_FLAGS = ("dataset", "epsilon", "delta", "allow_large_delta", "accountant", "noise", "seed", "batch_size", "clip_norm",
+          "top_k_norm", "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate", "learning_rate_decay",
+          "ema_decay", "network", "model", "features")
 
 
 def add_commands(command: Callable) -> None:

@@ -37,7 +37,11 @@ def add_fields(parser: Any, settings: type, names: Sequence[str] | None = None) 
 
 def add_field(parser: Any, name: str, hints: Sequence[Any], text: str) -> None:
     """One flag, of a type that all hints agree on but for None."""
-    if name not in _NOT_FLAGS:
+    if name in _NOT_FLAGS:
+        return
+    if set(hints) == {bool}:
+        parser.add_argument(f"--{name}", action="store_true", help=text.replace("%", "%%"))
+    else:
         parser.add_argument(f"--{name}", type=_from_text(functools.reduce(operator.or_, hints)), metavar="VALUE",
                             help=text.replace("%", "%%"))
 

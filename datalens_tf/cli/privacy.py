@@ -31,7 +31,7 @@ def add_commands(command: Callable) -> None:
     audit.add_argument("--run_dir", default=None, help="take the settings of this run")
     audit.add_argument("--preset", metavar="NAME", help=PRESET_HELP)
     add_fields(audit, DataLensConfig, ("num_teachers", "top_k", "noise_stddev", "batch_size", "num_steps", "epsilon",
-                                        "delta", "warmup_teacher_steps"))
+                                        "delta", "allow_large_delta", "warmup_teacher_steps"))
     audit.add_argument("--train", action="store_true", default=False,
                        help="also train a run with canaries among the records, and attack it and its generator; takes "
                             "three times as long as the run, which is in audited_run of the output folder and can be "

@@ -12,6 +12,7 @@ from datalens_tf import _files, _validate
 from datalens_tf.config import ACCOUNTANTS, DataLensConfig, MethodConfig
 from datalens_tf.errors import LedgerError
 from datalens_tf.privacy import accounting
+from datalens_tf.privacy.delta import describe_delta
 from datalens_tf.privacy.ledger import Charge, PrivacyLedger, encode_event
 
 if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
@@ -174,6 +175,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
         "num_records": num_records,
         "epsilon": by_accountant[config.accountant] if private else None,
         "delta": config.delta,
+        "delta_and_n": describe_delta(config, num_records) if private else None,
         "accountant": config.accountant,
         "epsilon_by_accountant": {name: value if private else None for name, value in by_accountant.items()},
         "epsilon_budget": config.epsilon if private else None,
@@ -283,7 +285,9 @@ def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
     table = [f"{name}: epsilon = {round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"
              for name, value in s["epsilon_by_accountant"].items()]
-    return [("Guarantee", [meaning(s)]), (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
+    # Statements from before there was one say nothing of it.
+    beside_n = [s["delta_and_n"]] if s.get("delta_and_n") else []
+    return [("Guarantee", [" ".join([meaning(s), *beside_n])]), (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
 
 
 def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -6,10 +6,12 @@ import pathlib
 from typing import Any
 
 import dp_accounting
+import numpy as np
 
 from datalens_tf import _files
 from datalens_tf.config import MethodConfig, config_digest
 from datalens_tf.errors import CheckpointError, LedgerError
+from datalens_tf.privacy.delta import check_delta
 from datalens_tf.privacy.ledger import PrivacyLedger
 
 
@@ -64,6 +66,7 @@ def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], e
       event: what a step costs.
 
     Raises:
+      InvalidArgumentError: a new run's delta is too large for so many records, see `check_delta`.
       CheckpointError, LedgerError: the folder is of another configuration or data set, damaged, or has lost its ledger.
     """
     if files.ledger.exists():
@@ -80,6 +83,7 @@ def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], e
     if (made := files.paid_for()) is not None:
         raise LedgerError(f"{files.ledger} is missing, and {made} rests on its charges: put the run's newest ledger "
                           "back, or train in another folder, where what was spent here counts as well.")
+    check_delta(config, int(np.sum(identity["num_records"])))  # Owners have a number each.
     _create(files, config, identity)
     # The ledger comes last: a folder that has one has everything.
     return PrivacyLedger.create(

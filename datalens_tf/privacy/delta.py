@@ -1,0 +1,67 @@
+"""delta beside the number n of those whom it protects: a guarantee with delta = 1/n permits to publish one of n records.
+
+A mechanism that hands out each record as it is with probability delta, and otherwise nothing, is (0, delta)-private. So
+delta has to be well below 1/n, and there is an upper limit beyond which a run is refused unless it is asked for.
+"""
+
+import warnings
+from typing import Protocol
+
+from datalens_tf.errors import InvalidArgumentError, PrivacyWarning
+
+WARNED, REFUSED = 1, 10  # delta, in units of 1/n
+
+
+class _Settings(Protocol):
+    """What is asked of settings: `RunConfig` and `PateClassifierConfig` have it."""
+
+    delta: float
+    allow_large_delta: bool
+    ADJACENCY: str
+
+
+def check_delta(config: _Settings, num_records: int) -> None:
+    """Warns of a delta of 1/n or more, before anything is charged; refuses one of 10/n or more.
+
+    Args:
+      config: settings; those of a method that protects users have `num_users`.
+      num_records: number of records in the data set, public.
+
+    Raises:
+      InvalidArgumentError: delta is at least 10/n and the settings do not allow it. Names a delta to take.
+    """
+    count, unit = num_protected(config, num_records)
+    if config.delta >= REFUSED / count and not config.allow_large_delta:
+        raise InvalidArgumentError(
+            f"Expected delta={config.delta:g} to be below {REFUSED}/n = {REFUSED / count:.2g} for n={count} {unit}: "
+            f"{_meaning(config.delta, count, unit)} Take --delta {below(count):g}, or ask for this one with "
+            "--allow_large_delta.")
+    if config.delta >= WARNED / count:
+        warnings.warn(f"{_ratio(config.delta, count, unit)} {_meaning(config.delta, count, unit)} "
+                      f"Better: --delta {below(count):g}.", PrivacyWarning, stacklevel=2)
+
+
+def describe_delta(config: _Settings, num_records: int) -> str:
+    """The statement's sentence about delta; with what it means from 1/n on."""
+    count, unit = num_protected(config, num_records)
+    text = _ratio(config.delta, count, unit)
+    return f"{text} {_meaning(config.delta, count, unit)}" if config.delta >= WARNED / count else text
+
+
+def num_protected(config: _Settings, num_records: int) -> tuple[int, str]:
+    """n, and what it counts: users where neighbours differ in one, else records."""
+    return (config.num_users, "users") if config.ADJACENCY.endswith("-user") else (num_records, "records")
+
+
+def below(count: int) -> float:
+    """The largest power of ten below 1/n."""
+    return float(f"1e-{len(str(count))}")
+
+
+def _ratio(delta: float, count: int, unit: str) -> str:
+    return f"delta = {delta:g} is {delta * count:.2g}/n, for n = {count} {unit}."
+
+
+def _meaning(delta: float, count: int, unit: str) -> str:
+    return (f"Publishing each of the {unit} outright with probability delta, {delta * count:.2g} of them on average, "
+            "would keep to such a delta whatever epsilon is.")
