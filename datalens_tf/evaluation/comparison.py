@@ -13,7 +13,7 @@ import statistics
 import sys
 from typing import Any, Mapping, Sequence
 
-from datalens_tf import _files, _validate
+from datalens_tf import _files, _text, _validate
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import charts, references
 from datalens_tf.privacy.statement import round_up
@@ -138,18 +138,19 @@ def table(results: Sequence[Result]) -> list[dict[str, str]]:
 
 
 def markdown(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as a markdown table."""
+    """Rows as a markdown table, in which texts of others are nothing but text."""
     names = list(rows[0])
-    lines = [names, ["---"] * len(names), *([row[name].replace("|", "\\|") for name in names] for row in rows)]
+    lines = [list(map(_text.markdown, names)), ["---"] * len(names),
+             *([_text.markdown(row[name]) for name in names] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def csv_text(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as CSV."""
+    """Rows as CSV, in which no cell is a formula."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _text.cell(value) for name, value in row.items()} for row in rows)
     return buffer.getvalue()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from datalens_tf import __version__, _files
+from datalens_tf import __version__, _files, _text
 from datalens_tf.config import PRESETS, MethodConfig, preset
 from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import charts, plots, references
@@ -168,7 +168,8 @@ def render_report(metrics: Mapping[str, Any], figures: Mapping[str, Any], facts:
     import jinja2
 
     environment = jinja2.Environment(loader=jinja2.PackageLoader("datalens_tf.evaluation"), autoescape=True,
-                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                                     finalize=_text.finalize)
     environment.filters |= {"up": round_up, "number": _number, "percent": lambda value: f"{100 * value:.1f} %"}
     images = {name: _data_uri(charts.svg_bytes(figure), "image/svg+xml") for name, figure in figures.items()
               if name not in ("pca", "tsne")}

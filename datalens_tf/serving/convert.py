@@ -6,6 +6,7 @@ signature `from_latents`; all carry the privacy statement. Needs the extra `serv
 
 import base64
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Callable
 
 import tensorflow as tf
 
+from datalens_tf import _text
 from datalens_tf._files import PathLike, parse_json
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.privacy.statement import meaning, render_text, round_up
@@ -78,9 +80,10 @@ def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> 
                                    f"or 3 channels, not {generator.image_shape[2]}.")
     statement = parse_json(texts["privacy.json"])
     library, program = _runtime(runtime_dir)
-    page = jinja2.Environment(loader=jinja2.PackageLoader("datalens_tf.serving"), autoescape=True,
-                              undefined=jinja2.StrictUndefined).get_template("page.html.j2")
-    return page.render(
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("datalens_tf.serving"), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_text.finalize)
+    environment.filters["csp_hash"] = _csp_hash
+    return environment.get_template("page.html.j2").render(
         statement=statement, statement_text=render_text(statement), class_names=generator.class_names,
         epsilon=round_up(statement["epsilon"]) if statement["private"] else None,
         meaning=meaning(statement) if statement["private"] else None,
@@ -111,6 +114,11 @@ def _function(generator: LoadedGenerator):
 
 def _packed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, mtime=0)).decode()
+
+
+def _csp_hash(script: str) -> str:
+    """What names an inline script in a content security policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def _runtime(folder: PathLike | None) -> list[bytes]:

@@ -3,7 +3,7 @@
 import math
 from typing import Any, Mapping, Sequence
 
-from datalens_tf import __version__
+from datalens_tf import __version__, _text
 from datalens_tf.privacy.statement import round_up
 
 LICENSE = """\
@@ -29,13 +29,15 @@ _LIMITS = (
 
 def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics: Mapping[str, Any] | None = None
                 ) -> str:
-    """Markdown.
+    """Markdown, in which the texts of statement, model and metrics are nothing but text.
 
     Args:
       statement: the privacy statement.
       model: the content of the export's `model.json`.
       metrics: the content of `metrics.json`, if the generator was evaluated.
     """
+    # All of them, so that none is forgotten: names may come from whoever made the data.
+    statement, model, metrics = (_text.everywhere(_text.markdown, value) for value in (statement, model, metrics))
     shape = "x".join(map(str, model["image_shape"]))
     sections = {
         "Guarantee": _guarantee(statement),

@@ -147,6 +147,15 @@ MUTATIONS = [Mutation(*fields) for fields in (
     ("files that run code when they are read", "_files.py",
      "np.load(path, allow_pickle=False)", "np.load(path, allow_pickle=True)",
      "data/datasets_test.py -k pickled_objects_are_never_loaded"),
+    ("names in a card are markup", "serving/model_card.py",
+     "(_text.everywhere(_text.markdown, value) for value in", "(value for value in",
+     "serving/model_card_test.py::test_names_from_data_are_text"),
+    ("names in a table are formulas", "evaluation/comparison.py", "_text.cell(value)", "value",
+     "evaluation/comparison_test.py::test_names_of_others_are_text"),
+    ("a page runs whatever script gets into it", "evaluation/templates/report.html.j2",
+     "Content-Security-Policy", "X-Nothing", "evaluation/report_test.py::test_its_policy_stops_scripts_and_requests"),
+    ("the page that draws runs whatever script gets into it", "serving/templates/page.html.j2",
+     "Content-Security-Policy", "X-Nothing", "serving/convert_test.py -k policy_stops_scripts"),
 )]
 
 

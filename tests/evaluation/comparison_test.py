@@ -69,6 +69,24 @@ def test_tables_say_the_same(tmp_path):
     assert len(lines) == 4 and len({line.replace("\\|", "").count("|") for line in lines}) == 1
 
 
+def test_names_of_others_are_text(tmp_path):
+    """Neither HTML, nor a formula of a spreadsheet, nor text that is read in another order than it is written."""
+    names = ["<script>alert(1)</script>", "=HYPERLINK(1)", " =1", "+1+1", "@SUM(1)", "-1-1", "abc\u202edef", "\t=1"]
+    rows = table([read_result(folder(tmp_path, f"run{number}", statement={"method": name}, metrics={"dataset": name},
+                                     utility={"protocol_name": name})) for number, name in enumerate(names)])
+    shown = {"&lt;script&gt;alert(1)&lt;/script&gt;", "'=HYPERLINK(1)", "' =1", "'+1+1", "'@SUM(1)", "'-1-1",
+             "abc\ufffddef", "\ufffd=1"}
+    for name in ("data", "method", "protocol"):
+        assert {row[name] for row in csv.DictReader(io.StringIO(csv_text(rows)))} == shown
+        lines = [dict(zip(rows[0], line[2:-2].split(" | "))) for line in markdown(rows).splitlines()[2:]]
+        assert {line[name] for line in lines} == shown
+
+
+def test_numbers_stay_numbers():
+    row = {"a": "-0.5", "b": "+1e-5", "c": "inf", "d": ".5", "e": "3 %"}
+    assert csv_text([row]).splitlines()[1] == "-0.5,+1e-5,inf,.5,3 %"
+
+
 def test_folders_of_others_need_no_config_and_stay_apart(tmp_path):
     rows = table([read_result(folder(tmp_path, name)) for name in "ab"])
     assert len(rows) == 2

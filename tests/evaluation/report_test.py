@@ -16,6 +16,7 @@ from datalens_tf.evaluation.evaluate import Evaluation
 from datalens_tf.evaluation.report import (
     RunFacts, render_report, run_charts, training_command, training_log, write_report)
 from tests.evaluation.evaluation_data import all_metrics, real
+from tests.serving.browser import smuggled
 
 CHECKPOINT = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_eps1"
 
@@ -98,13 +99,19 @@ def test_a_browser_shows_it(path, browser, width, scheme):
         assert (paper < ink) == (scheme == "dark") and abs(ink - paper) > 90
 
 
+def test_its_policy_stops_scripts_and_requests(path, browser):
+    browser.get(path.as_uri())
+    assert smuggled(browser) == {}
+
+
 def test_names_from_data_are_text(facts):
     metrics = json.loads(json.dumps(all_metrics().metrics))
-    hostile = "<script>alert('x')</script>"
+    hostile = "<script>alert('x')</script>\u202e"
     metrics["dataset"] = metrics["source"] = hostile
     metrics["utility"]["class_names"][0] = hostile
     page = render_report(metrics, {}, dataclasses.replace(facts, statement_text=hostile), b"")
     assert "<script" not in page and page.count("&lt;script&gt;") >= 4
+    assert "\u202e" not in page
 
 
 def test_samples_alone_and_single_sections_have_a_report(tmp_path):

@@ -23,10 +23,12 @@ from datalens_tf.serving import convert
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
 from tests.models.factor_generator_test import SHAPE
 from tests.models.factor_generator_test import generator as clusters
+from tests.serving.browser import smuggled
 from tests.serving.export_test import SETTINGS, TinyGenerator
 from tests.serving.model_card_test import STATEMENT
 
 LATENTS = np.random.default_rng(0).uniform(-1, 1, (7, 6)).astype(np.float32)
+BIDI = "abc\u202edef"
 LABELS = np.array([0, 1, 2, 2, 1, 0, 1])
 
 
@@ -142,6 +144,18 @@ class TestPage:
         asked = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
         assert all(name.startswith(("blob:", "data:")) for name in asked), asked
         assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+    def test_its_policy_stops_scripts_and_requests_that_are_not_its_own(self, browser):
+        assert smuggled(browser) == {}
+        policy = browser.find_element("css selector", "meta[http-equiv=Content-Security-Policy]")
+        assert "'unsafe-inline'; script-src 'sha256-" in policy.get_attribute("content")
+
+    def test_names_do_not_change_the_direction_of_writing(self, generator, runtime, tmp_path):
+        path = copy_export(generator.path, tmp_path, assets={"privacy.json": json.dumps(STATEMENT | {"dataset": BIDI})})
+        settings = json.loads((path / "assets.extra/model.json").read_text())
+        (path / "assets.extra/model.json").write_text(json.dumps(settings | {"class_names": [BIDI, "b", "c"]}))
+        page = convert.to_page(load_generator(path), runtime).decode()
+        assert "abc\ufffddef" in page and "\u202e" not in page
 
 
 class TestRefusals:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -36,3 +37,22 @@ def test_utility_per_class_is_that_of_the_evaluation():
 def test_without_a_guarantee_it_names_no_epsilon(change):
     card = render_card(STATEMENT | change, MODEL)
     assert "**None.** Everything." in card and "epsilon =" not in card
+
+
+def test_names_from_data_are_text():
+    names = ["<script>alert(1)</script>", "abc\u202edef", "=HYPERLINK(1)", "a|b", "![x](http://y)", "two\nlines",
+             *MODEL["class_names"][6:]]
+    metrics = json.loads(json.dumps(METRICS))
+    metrics["utility"]["dataset"] = "=1+1"
+    statement = STATEMENT | {"dataset": "<b>", "method": "`x`<i>", "not_covered": ["<u>"], "accountant": "gdp\u2066"}
+    card = render_card(statement, MODEL | {"class_names": names}, metrics)
+    assert not re.search("<[a-z/]|[\u202a-\u202e\u2066-\u2069]|(?<![\\\\])\\[|[|,:] *=", card), card
+    for shown in ("&lt;script&gt;alert(1)&lt;/script&gt;", "abc\ufffddef", "'=HYPERLINK(1)", "a\\|b", "two\ufffdlines"):
+        assert shown in card and f"| {shown} |" in card
+    assert card.encode().count(b"\n") == render_card(STATEMENT, MODEL, METRICS).count("\n") - (
+        len(STATEMENT["not_covered"]) - 1)
+
+
+def test_a_folder_name_that_is_no_text_can_be_shown():
+    card = render_card(STATEMENT, MODEL | {"class_names": ["caf\udce9", *MODEL["class_names"][1:]]})
+    assert "caf\ufffd" in card.encode().decode()

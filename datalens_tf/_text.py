@@ -1,0 +1,45 @@
+"""Names and texts that others chose, made harmless before they are shown: in markdown, in tables, on web pages."""
+
+import html
+import re
+from typing import Any, Callable
+
+# Control characters, characters without a width, and those that change the direction of writing, by which a text can
+# look like another one; and lone surrogates, which no file can hold.
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+                        "\ud800-\udfff]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( *%)?")
+_FORMULA = ("=", "+", "-", "@")  # what spreadsheets compute
+
+
+def printable(text: str) -> str:
+    """The text in one line, with U+FFFD for every character that is not seen as what it is."""
+    return _INVISIBLE.sub("\ufffd", text)
+
+
+def finalize(value: Any) -> Any:
+    """`printable`, line by line, for all that a Jinja template shows; what a macro or `safe` made stays as it is."""
+    return "\n".join(map(printable, value.split("\n"))) if type(value) is str else value
+
+
+def cell(text: str) -> str:
+    """The text for a cell of a table: printable, no HTML, and no formula; numbers stay as they are."""
+    text = html.escape(printable(text), quote=False)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
+
+
+def markdown(text: str) -> str:
+    """The text for markdown: as in `cell`, and no cell, link or picture begins or ends in it."""
+    return re.sub(r"([\\|\[\]])", r"\\\1", cell(text))
+
+
+def everywhere(change: Callable[[str], str], value: Any) -> Any:
+    """What was read from JSON, with all its texts changed, keys included."""
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {change(key): everywhere(change, item) for key, item in value.items()}
+        case list() | tuple():
+            return [everywhere(change, item) for item in value]
+    return value
