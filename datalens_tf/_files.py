@@ -3,11 +3,13 @@
 import contextlib
 import io
 import json
+import math
 import os
 import pathlib
+import types
 import uuid
 import zipfile
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -75,29 +77,121 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def read_npz(path: PathLike, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+class ArrayHeader(NamedTuple):
+    """What a file says of an array before it is unpacked."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, array: Any) -> "ArrayHeader":
+        """That of an array, or of anything else with a shape and a dtype, such as a TensorFlow variable."""
+        return cls(tuple(array.shape), np.dtype(getattr(array.dtype, "as_numpy_dtype", array.dtype)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
+
+
+HeaderCheck = Callable[[Mapping[str, ArrayHeader]], None]
+
+
+def at_most(num_bytes: int) -> HeaderCheck:
+    """A check for `read_npz`: arrays of any kind that take no more than this together."""
+    def check(headers):
+        total = sum(header.nbytes for header in headers.values())
+        if total > num_bytes:
+            raise ValueError(f"its arrays would take {total} bytes, more than the {num_bytes} that they may")
+
+    return check
+
+
+def exactly(arrays: Mapping[str, Any], optional: Mapping[str, Any] = types.MappingProxyType({})) -> HeaderCheck:
+    """A check for `read_npz`: arrays of these names, shapes and types, of others only the optional ones."""
+    def check(headers):
+        wanted = {name: ArrayHeader.of(array) for name, array in [*arrays.items(), *optional.items()]}
+        if not set(arrays) <= set(headers) <= set(wanted):
+            raise ValueError(f"expected arrays {_listed(arrays)}, got {_listed(headers)}")
+        for name, header in headers.items():
+            if header != wanted[name]:
+                raise ValueError(f"expected {name} to be {wanted[name]}, got {header}")
+
+    return check
+
+
+def _listed(names: Collection[str], shown: int = 5) -> str:
+    """The first few names; an archive may have thousands."""
+    return ", ".join(sorted(names)[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
+def read_npz(path: PathLike, check: HeaderCheck, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
     """Arrays of an npz file, all or those of the given names that it has; never unpickled.
+
+    A few kilobytes may unfold to gigabytes. So the headers are read first, and nothing is unpacked that the caller does
+    not expect.
+
+    Args:
+      path: the file.
+      check: told the headers of the arrays to be read, by name; raises ValueError, or an error of this package, where
+        they are not what they may be. See `at_most` and `exactly`.
+      names: of the arrays to be read.
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is no readable npz file of plain arrays, or would not fit in memory.
+      ValueError: it is no readable npz file of plain arrays, or not of those that it may have, or would not fit in
+        memory.
+      DataLensError: from the check.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())  # zipfile reads no more than that.
-        if size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-            raise ValueError(f"its {size} bytes are more than this machine's memory")
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files if names is None or name in names}
-        for name, array in arrays.items():
-            if not isinstance(array, np.ndarray):
-                raise ValueError(f"{name} is no array")
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if len(members) < len(archive.infolist()):
+                raise ValueError("two of its arrays have the same name")
+            members = {name: info for name, info in members.items() if names is None or name in names}
+            headers = {name: _header(archive, name, info) for name, info in members.items()}
+            check(headers)
+            _check_memory(headers)
+            arrays = {}
+            for name, info in members.items():
+                with archive.open(info) as file:
+                    arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
         return arrays
-    except FileNotFoundError:
+    except (FileNotFoundError, DataLensError):
         raise
     except Exception as error:  # pylint: disable=broad-exception-caught
         # Parsers of damaged archives raise nearly anything: zlib.error, NotImplementedError, struct.error, SyntaxError.
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
+
+
+def _check_memory(headers: Mapping[str, ArrayHeader]) -> None:
+    """Raises ValueError where arrays would take more than this machine's memory."""
+    total = sum(header.nbytes for header in headers.values())
+    if total > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise ValueError(f"its {total} bytes are more than this machine's memory")
+
+
+def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> ArrayHeader:
+    """That of one array, which must be as long as it says: zipfile unpacks no more than it was told."""
+    with archive.open(info) as file:
+        if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+            raise ValueError(f"{name:.99} is no array")
+        file.seek(0)
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADER_READERS:
+            raise ValueError(f"{name:.99} is no plain array")
+        shape, _, dtype = _HEADER_READERS[version](file)
+        header, start = ArrayHeader(shape, dtype), file.tell()
+    # Pickled objects are of any length; numpy will refuse them.
+    if min(shape, default=0) < 0 or not dtype.hasobject and start + header.nbytes != info.file_size:
+        raise ValueError(f"{name:.99} is not as long as it says")
+    return header
+
+
+_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -15,6 +15,7 @@ PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
 QUANTIZATIONS = ("stochastic", "sign")
 NOISES = ("rounded_gaussian", "gaussian")
+LARGEST_IMAGE = 2**22  # numbers of an image: 1024 x 1024 of four channels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,9 @@ class RunConfig:
             v.require(
                 len(self.image_shape) == 3
                 and all(isinstance(n, int) and n > 0 for n in self.image_shape)
-                and self.image_shape[0] % 4 == self.image_shape[1] % 4 == 0,
-                "image_shape", self.image_shape, "to be (H, W, C) with H and W divisible by 4")
+                and self.image_shape[0] % 4 == self.image_shape[1] % 4 == 0
+                and math.prod(self.image_shape) <= LARGEST_IMAGE, "image_shape", self.image_shape,
+                f"to be (H, W, C) with H and W divisible by 4, and at most {LARGEST_IMAGE:,} numbers")
         if self.num_classes is not None:
             v.integer("num_classes", self.num_classes, at_least=2)
         self._check_epsilon()

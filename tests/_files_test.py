@@ -2,8 +2,10 @@
 
 import contextlib
 import errno
+import io
 import os
 import resource
+import zipfile
 
 import numpy as np
 import pytest
@@ -97,15 +99,18 @@ def test_files_get_the_permissions_of_ordinary_files(tmp_path):
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
+SMALL = _files.at_most(10**5)
+
+
 def test_archives_are_read_whole_or_in_part_and_never_unpickled(tmp_path):
     path = tmp_path / "a.npz"
     path.write_bytes(_files.npz_bytes({"x": np.arange(3), "y": np.ones(2)}))
-    assert set(_files.read_npz(path)) == {"x", "y"} and list(_files.read_npz(path, ["y", "z"])) == ["y"]
+    assert set(_files.read_npz(path, SMALL)) == {"x", "y"} and list(_files.read_npz(path, SMALL, ["y", "z"])) == ["y"]
     np.savez(path, x=np.array([{}], object))
     with pytest.raises(ValueError, match="pickle"):
-        _files.read_npz(path)
+        _files.read_npz(path, SMALL)
     with pytest.raises(FileNotFoundError):
-        _files.read_npz(tmp_path / "missing.npz")
+        _files.read_npz(tmp_path / "missing.npz", SMALL)
 
 
 def test_every_damage_to_an_archive_is_a_value_error(tmp_path):
@@ -113,16 +118,46 @@ def test_every_damage_to_an_archive_is_a_value_error(tmp_path):
     for position in range(0, len(data), 3):
         path.write_bytes(data[:position] + bytes([data[position] ^ 0x55]) + data[position + 1:])
         with contextlib.suppress(ValueError):  # A date or a comment may be anything.
-            np.testing.assert_array_equal(_files.read_npz(path)["x"], np.random.default_rng(0).integers(0, 9, 200))
+            arrays = _files.read_npz(path, SMALL)
+            np.testing.assert_array_equal(arrays["x"], np.random.default_rng(0).integers(0, 9, 200))
 
 
-def test_an_archive_that_would_fill_the_memory_is_refused_before_it_does(tmp_path, monkeypatch):
+def test_what_arrays_may_be_is_asked_before_any_is_unpacked(tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
-    path.write_bytes(_files.npz_bytes({"x": np.zeros(10**7, np.uint8)}))
+    path.write_bytes(_files.npz_bytes({"x": np.zeros(10**7, np.uint8), "y": np.zeros(3)}))
     assert path.stat().st_size < 10**5
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *args, **kwargs: pytest.fail("it was unpacked"))
+    for check, said in (
+            (SMALL, "would take 10000024 bytes, more than the 100000"),
+            (_files.exactly({"x": np.zeros(3), "y": np.zeros(3)}), r"expected x to be float64 \[3\], got uint8 \[10000000"),
+            (_files.exactly({"y": np.zeros(3)}), "expected arrays y, got x, y")):
+        with pytest.raises(ValueError, match=said):
+            _files.read_npz(path, check)
     monkeypatch.setattr(os, "sysconf", lambda name: 1000)  # A machine of a million bytes.
-    with pytest.raises(ValueError, match="10000128 bytes are more than this machine's memory"):
-        _files.read_npz(path)
+    with pytest.raises(ValueError, match="10000000 bytes are more than this machine's memory"):
+        _files.read_npz(path, _files.at_most(10**8), ["x"])
+
+
+@pytest.mark.parametrize("shape", [(10**15,), (4,), (2,), (-3,), (2**32, 2**32)])
+def test_an_array_that_is_not_as_long_as_its_header_says_is_refused(tmp_path, shape):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue() + b"abc")
+    with pytest.raises(ValueError, match="x is not as long as it says"):
+        _files.read_npz(tmp_path / "a.npz", _files.at_most(2**80))
+
+
+def test_two_arrays_of_one_name_and_things_that_are_no_arrays_are_refused(tmp_path):
+    whole = io.BytesIO()
+    np.lib.format.write_array(whole, np.arange(3))
+    for names, contents, said in ((["x.npy", "x"], [whole.getvalue()] * 2, "two of its arrays have the same name"),
+                                  (["x.txt"], [b"text"], "x.txt is no array"), (["x.npy"], [b""], "x is no array")):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            for name, content in zip(names, contents):
+                archive.writestr(name, content)
+        with pytest.raises(ValueError, match=said):
+            _files.read_npz(tmp_path / "a.npz", SMALL)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{", "9" * 5000, b"\xff", ""])

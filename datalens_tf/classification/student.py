@@ -47,8 +47,8 @@ def save_student(model: tf.keras.Model, path: pathlib.Path) -> None:
 
 def load_student(path: pathlib.Path, config: PateClassifierConfig) -> tf.keras.Model:
     """Inverse of `save_student`, for the settings in the run folder."""
-    arrays = _files.read_npz(path)
     model = utility.paper_classifier(config.image_shape, config.num_classes, config.seed)
+    arrays = _files.read_npz(path, _files.exactly({f"{n:03d}": w for n, w in enumerate(model.get_weights())}))
     model.set_weights([arrays[name] for name in sorted(arrays)])
     return model
 

@@ -53,9 +53,9 @@ def _pate_classify(args: argparse.Namespace) -> None:
     queries, test = split_queries(load_dataset(config.dataset, data_dir=args.data_dir, split="test"), config)
     if args.budgets is None:
         stored = folder / "budgets.npz"
-        budgets = _files.read_npz(stored)["budgets"] if args.resume and stored.exists() else None
+        budgets = _stored_budgets(stored, len(dataset)) if args.resume and stored.exists() else None
     elif args.budgets.endswith(".npy"):
-        budgets = _read_budgets(args.budgets)
+        budgets = _read_budgets(args.budgets, len(dataset))
     else:
         budgets = deal_budgets(read_shares(args.budgets), len(dataset), config.partition_seed)
     shown = functools.partial(tqdm.tqdm, unit="teacher", leave=False, disable=not sys.stderr.isatty())
@@ -93,9 +93,21 @@ def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierCo
         raise CheckpointError(f"{folder} holds no run of pate-classify to continue.") from error
 
 
-def _read_budgets(path: str) -> np.ndarray:
+def _stored_budgets(path: pathlib.Path, num_records: int) -> np.ndarray:
+    """Those that a run was begun with."""
+    try:
+        return _files.read_npz(path, _files.exactly({"budgets": np.zeros(num_records)}))["budgets"]
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Damaged {path}, the budgets of the run: {error}. Restore it from a copy.") from error
+
+
+def _read_budgets(path: str, num_records: int) -> np.ndarray:
     """One number per record."""
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        budgets = np.load(path, mmap_mode="r", allow_pickle=False)  # Of the file's header, so far.
+        if budgets.shape != (num_records,) or budgets.dtype.kind not in "iuf":
+            raise ValueError(f"expected {num_records} numbers, one for each record, got "
+                             f"{_files.ArrayHeader.of(budgets)}")
+        return np.array(budgets)
+    except (OSError, ValueError, AttributeError) as error:
         raise InvalidArgumentError(f"Expected budgets={path!r} to be a NumPy file of numbers: {error}.") from error

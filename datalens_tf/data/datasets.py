@@ -6,6 +6,7 @@ The index of a record decides its partition, so every source has an order that d
 import contextlib
 import dataclasses
 import hashlib
+import math
 import os
 import pathlib
 import urllib.parse
@@ -17,12 +18,15 @@ import numpy as np
 from absl import logging as absl_logging
 
 from datalens_tf import _files, _validate
+from datalens_tf.config import LARGEST_IMAGE
 from datalens_tf.errors import DataError
 
 SPLITS = ("train", "test")
 KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender", "celeba_hair", "places365",
                   "tfds:NAME", "tfds:FOLDER", "npz:FILE", "folder:DIR")
 
+_LARGEST_LABELS = 2**29  # bytes of the labels of both splits: 67 million records
+_LONGEST_NAME = 1024  # bytes of a user's name
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _PICTURE_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # others (alpha, CMYK, 16 bit) would lose something
 
@@ -106,9 +110,8 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
     """
     images = _checked_images(images, name)
     labels = _checked_labels(labels, len(images), num_classes, name)
-    if users is not None and (users.shape != labels.shape or users.dtype.kind not in "iuUS"):
-        raise DataError(f"{name}: expected users of shape [{len(labels)}], integers or text, got {list(users.shape)} "
-                        f"of dtype {users.dtype}.")
+    if users is not None:
+        _check_users(_files.ArrayHeader.of(users), len(labels), name)
     num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
     class_names = map(str, range(num_classes)) if class_names is None else class_names
     return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names),
@@ -179,18 +182,9 @@ def _checked_images(images, name: str) -> np.ndarray:
         images = np.asarray(images)
     except ValueError as error:
         raise DataError(f"{name}: expected images of one shape, got a ragged sequence.") from error
-    if images.dtype != np.uint8 and images.dtype.kind != "f":
-        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {images.dtype}.")
+    _check_images(_files.ArrayHeader.of(images), name)
     if images.ndim == 3:
         images = images[..., np.newaxis]
-    if images.ndim != 4:
-        raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {list(images.shape)}.")
-    if not images.size:
-        raise DataError(f"{name}: expected at least one record, got images of shape {list(images.shape)}.")
-    height, width = images.shape[1:3]
-    if height % 4 or width % 4:
-        raise DataError(f"{name}: expected H and W divisible by 4, got images of shape {list(images.shape)}. "
-                        "Pad or resize them.")
     if images.dtype == np.uint8:
         return images
     low, high = images.min(), images.max()
@@ -200,6 +194,29 @@ def _checked_images(images, name: str) -> np.ndarray:
         raise DataError(f"{name}: expected float images in [0, 1], got values from {low:g} to {high:g}. "
                         "Scale them, or pass uint8.")
     return images.astype(np.float32, copy=False)
+
+
+def _check_images(header: _files.ArrayHeader, name: str) -> None:
+    """Raises DataError where shape or type cannot be that of images: known before anything is unpacked."""
+    shape = list(header.shape)
+    if header.dtype != np.uint8 and header.dtype.kind != "f":
+        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}.")
+    if len(shape) not in (3, 4):
+        raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {shape}.")
+    if not header.nbytes:
+        raise DataError(f"{name}: expected at least one record, got images of shape {shape}.")
+    if shape[1] % 4 or shape[2] % 4:
+        raise DataError(f"{name}: expected H and W divisible by 4, got images of shape {shape}. Pad or resize them.")
+    if math.prod(shape[1:]) > LARGEST_IMAGE:
+        raise DataError(f"{name}: expected at most {LARGEST_IMAGE:,} numbers per image, got images of shape {shape}. "
+                        "Resize them.")
+
+
+def _check_users(header: _files.ArrayHeader, num_records: int, name: str) -> None:
+    """Raises DataError where shape or type cannot be that of the users whose records they are."""
+    if header.shape != (num_records,) or header.dtype.kind not in "iuUS" or header.dtype.itemsize > _LONGEST_NAME:
+        raise DataError(f"{name}: expected users of shape [{num_records}], integers or short text, got "
+                        f"{list(header.shape)} of dtype {header.dtype}.")
 
 
 def _checked_labels(labels, num_records: int, num_classes: int | None, name: str) -> np.ndarray:
@@ -234,21 +251,36 @@ def _load_digits(split: str) -> Dataset:
 def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
     """Arrays x, y, x_test, y_test of an .npz file."""
     images, labels = ("x", "y") if split == "train" else ("x_test", "y_test")
-    try:
-        arrays = _files.read_npz(path, (images, "y", "y_test", *(["user"] if split == "train" else [])))
-    except FileNotFoundError as error:
-        raise DataError(f"{name}: there is no file {path}.") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays, as numpy.savez makes them: "
-                        f"{first_line(error)}.") from error
-    for key in (images, labels):
-        if key not in arrays:
-            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {key}.")
+
+    def read(needed, others, check):
+        try:
+            arrays = _files.read_npz(path, check, (needed, *others))
+        except FileNotFoundError as error:
+            raise DataError(f"{name}: there is no file {path}.") from error
+        except (OSError, ValueError) as error:
+            raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays, as numpy.savez makes them: "
+                            f"{first_line(error)}.") from error
+        if needed not in arrays:
+            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {needed}.")
+        return arrays
+
+    # Labels first: they are small, and say how many images there may be.
+    small = read(labels, {"y", "y_test"} - {labels}, _files.at_most(_LARGEST_LABELS))
+    y = _checked_labels(small[labels], len(small[labels]) if small[labels].ndim else 0, None, name)
+
+    def check(headers):
+        if images in headers:
+            _check_images(headers[images], name)
+            if headers[images].shape[:1] != y.shape:
+                raise DataError(f"{name}: expected labels of shape {list(headers[images].shape[:1])}, one per image, "
+                                f"got {list(y.shape)}.")
+        if "user" in headers:
+            _check_users(headers["user"], len(y), name)
+
+    arrays = read(images, ["user"] if split == "train" else [], check)
     # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.
-    both = [arrays[key] for key in ("y", "y_test") if key in arrays]
-    largest = [int(y.max()) for y in both if y.dtype.kind in "iu" and y.size]
-    return as_dataset(arrays[images], arrays[labels], 1 + max(largest) if largest else None, name=name,
-                      users=arrays.get("user"))
+    largest = [int(array.max()) for array in small.values() if array.dtype.kind in "iu" and array.size]
+    return as_dataset(arrays[images], y, 1 + max(largest), name=name, users=arrays.get("user"))
 
 
 def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:

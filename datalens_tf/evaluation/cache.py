@@ -16,6 +16,8 @@ from datalens_tf import _files
 from datalens_tf.data import Dataset
 from datalens_tf.data.datasets import fingerprint
 
+_LARGEST = 2**32  # bytes of an entry; features of hundreds of thousands of records are the largest
+
 
 class Cache:
     """Values by key.
@@ -45,7 +47,7 @@ class Cache:
         """A list of arrays; `compute` makes it unless it is there."""
         path = self._path(key, "npz")
         try:
-            archive = _files.read_npz(path)
+            archive = _files.read_npz(path, _files.at_most(_LARGEST))
             return [archive[f"arr_{number}"] for number in range(len(archive))]
         except (OSError, ValueError, KeyError):
             value = compute()

@@ -143,7 +143,7 @@ class DataLensPlus(RunSynthesizer):
         config, kept = self.config, self.folder.private / "feature_network.npz"
         network = FeatureNetwork(config.image_shape, config.num_classes, config.seed)
         if kept.exists():
-            network.restore(_files.read_npz(kept))
+            network.restore(_files.read_npz(kept, _files.exactly(network.arrays())))
         else:
             source = WarpedGenerator(config.image_shape, [gaussians], config.learned_warp)
             network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)

@@ -19,6 +19,7 @@ from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
 
 _SYNC_BYTES = 2**27
+_LARGEST_RELEASE = 2**31  # bytes of a noisy sum; second moments of 64 x 64 x 3 numbers are the largest
 _PLACES = {False: "in memory", True: "in a file"}
 
 
@@ -182,7 +183,7 @@ class Saver:
             student = (folder / name).read_bytes()
             if zlib.crc32(student) != meta["checksums"][name]:
                 raise _damaged(folder / name)
-            self.student.restore(_read_npz(folder / name))
+            self.student.restore(_read_npz(folder / name, check=_files.exactly(self.student.state())))
             self._bank.iterations = int(meta["iterations"])
             return int(meta["step"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -248,9 +249,10 @@ class _Reader:
         return content
 
 
-def _read_npz(path: pathlib.Path, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+def _read_npz(path: pathlib.Path, names: Sequence[str] | None = None,
+              check: _files.HeaderCheck = _files.at_most(_LARGEST_RELEASE)) -> dict[str, np.ndarray]:
     """All arrays of an npz file, or those of these names; never unpickled."""
     try:
-        return _files.read_npz(path, names)
+        return _files.read_npz(path, check, names)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"Damaged file {path}: it holds no readable arrays.") from error

@@ -124,10 +124,11 @@ class Loop:
     def _restore(self) -> int:
         """Sets the variables to the snapshot's; returns its step, 0 without one."""
         try:
-            arrays = _files.read_npz(self._path)
+            variables = {f"{index:04d}": variable for index, variable in enumerate(self._variables)}
+            arrays = _files.read_npz(self._path, _files.exactly(
+                variables | {"step": np.int64(0)},
+                {} if self._ledger is None else {"ledger_head": np.array(self._ledger.head)}))
             step, head = int(arrays.pop("step")), arrays.pop("ledger_head", None)
-            if set(arrays) != {f"{index:04d}" for index in range(len(self._variables))}:
-                raise ValueError("it is of other variables")
             for name, array in arrays.items():
                 self._variables[int(name)].assign(array)
             if self._ledger is not None:

@@ -147,7 +147,7 @@ class TestNpz:
     @pytest.mark.parametrize("users", [[1, 2], [[1], [2], [3]], [0.5, 1.0, 2.0]])
     def test_users_who_are_nobody(self, tmp_path, users):
         np.savez(tmp_path / "data.npz", x=images_of(3), y=[0, 1, 0], user=users)
-        assert "expected users of shape [3], integers or text" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
+        assert "expected users of shape [3], integers or short text" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
 
     def test_without_test_split(self, tmp_path):
         np.savez(tmp_path / "data.npz", x=images_of(2), y=[0, 1])
@@ -164,9 +164,31 @@ class TestNpz:
             def __reduce__(self):
                 return os.mkdir, (str(tmp_path / "executed"),)
 
-        np.savez(tmp_path / "data.npz", x=np.array([Bomb(), Bomb()], object), y=[0, 1])
-        assert "plain arrays" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
-        assert not (tmp_path / "executed").exists()
+        bombs = np.array([Bomb(), Bomb()], object)
+        for arrays, said in (({"x": images_of(2), "y": bombs}, "plain arrays"), ({"x": bombs, "y": [0, 1]}, "uint8")):
+            np.savez(tmp_path / "data.npz", **arrays)
+            assert said in refused(load_dataset, f"npz:{tmp_path}/data.npz")
+            assert not (tmp_path / "executed").exists()
+
+    @pytest.mark.parametrize("x,y,said", [
+        ((4_000_000,), np.arange(4_000_000, dtype=np.uint8) % 2, "expected images of shape"),
+        ((1000, 4, 1000), np.zeros(1000, int), "at least two classes"),
+        ((1000, 4, 1000), np.arange(999) % 2, "expected labels of shape [1000]"),
+        ((1000, 4, 1000), np.arange(1000) / 1000, "expected integer labels"),
+        ((2, 1020, 1020, 8), np.arange(2), "at most 4,194,304 numbers per image"),
+    ])
+    def test_a_small_file_that_unfolds_to_what_cannot_be_images_is_never_unfolded(
+            self, tmp_path, monkeypatch, x, y, said):
+        np.savez_compressed(tmp_path / "data.npz", x=np.zeros(x, np.uint8), y=y)
+        read = np.lib.format.read_array
+
+        def small_only(*args, **kwargs):
+            array = read(*args, **kwargs)
+            assert array.shape[:1] == y.shape and array.ndim == 1, "images were unfolded"
+            return array
+
+        monkeypatch.setattr(np.lib.format, "read_array", small_only)
+        assert said in refused(load_dataset, f"npz:{tmp_path}/data.npz")
 
     def test_damaged_files(self, tmp_path):
         path = tmp_path / "data.npz"
