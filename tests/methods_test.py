@@ -1,7 +1,11 @@
 import json
+import re
 
 import pytest
 
+from datalens_tf.classification.pate_config import PateClassifierConfig
+from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.cli.common import field_names
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods import CONFIGS, config_class, config_from_json
 
@@ -32,3 +36,13 @@ def test_a_configuration_without_a_method_is_of_datalens():
 def test_other_texts_are_refused(text, said):
     with pytest.raises(InvalidArgumentError, match=said):
         config_from_json(text)
+
+
+@pytest.mark.parametrize("kind", [*CONFIGS.values(), ClassifierConfig, PateClassifierConfig],
+                         ids=lambda kind: kind.__name__)
+def test_every_method_says_on_which_data_its_constants_were_chosen(kind):
+    """Of its own, not its parent's: a new method has other constants. It speaks of settings that there are."""
+    assert {"CHOSEN", "CHOSEN_ON"} <= set(vars(kind)), "say for the statement on which data its constants were chosen"
+    assert "MNIST" in kind.CHOSEN and kind.CHOSEN.endswith(".") and "mnist" in kind.CHOSEN_ON
+    named = set(re.findall(r"\b[a-z0-9]+_[a-z0-9_]+\b", kind.CHOSEN)) - set(CONFIGS)
+    assert not named - set(field_names(kind))

@@ -33,6 +33,9 @@ class DcganConfig(MethodConfig):
     epsilon: float | None = None
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("dcgan",)
+    CHOSEN: typing.ClassVar[str] = (
+        "Widths, learning rates and num_steps were chosen on MNIST, whose real test split was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "none"
 
     def __post_init__(self):
@@ -99,6 +102,10 @@ class DpGanConfig(MethodConfig):
     accountant: str = "pld"
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("dp_gan",)
+    CHOSEN: typing.ClassVar[str] = (
+        "clip_norm, batch_size, num_steps, learning rates, instance noise and mode seeking were chosen on MNIST, whose "
+        "real test split was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "add-or-remove-one"
 
     def __post_init__(self):
@@ -137,3 +144,7 @@ class DpCganConfig(DpGanConfig):
     learning_rate: float = 0.1
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("dp_cgan",)
+    CHOSEN: typing.ClassVar[str] = (
+        "clip_norm, batch_size, num_steps and learning rates were chosen on MNIST, whose real test split was looked "
+        "at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)

@@ -88,6 +88,10 @@ class PateGanConfig(PateConfig):
     student_learning_rate: float = 5e-4
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("pate_gan",)
+    CHOSEN: typing.ClassVar[str] = (
+        "num_teachers, instance_noise, learning rates and numbers of steps were chosen on MNIST, whose real test split "
+        "was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
     def __post_init__(self):
         super().__post_init__()
@@ -115,6 +119,10 @@ class PateCganConfig(PateGanConfig):
     threshold_noise_ratio: float = 1.0
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("pate_cgan",)
+    CHOSEN: typing.ClassVar[str] = (
+        "vote_threshold, threshold_noise_ratio, learning rates and numbers of steps were chosen on MNIST, whose real "
+        "test split was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     NETWORK: typing.ClassVar[str] = "dense"
 
     def __post_init__(self):
@@ -151,6 +159,10 @@ class GPateConfig(PateConfig):
     ema_decay: float = 0.9
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("g_pate",)
+    CHOSEN: typing.ClassVar[str] = (
+        "num_teachers is the G-PATE authors'. clip, num_bins, projection_dim, vote_threshold, threshold_noise_ratio "
+        "and how teachers are trained were chosen on MNIST, whose real test split was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
     def __post_init__(self):
         super().__post_init__()
@@ -203,6 +215,11 @@ class D2PFedConfig(CompressedConfig):
     vote_threshold: float = 0.5
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("d2pfed",)
+    CHOSEN: typing.ClassVar[str] = (
+        "num_teachers, clip and step_size are those that the DataLens authors have for MNIST, and teachers are trained "
+        "as they are for datalens, which was chosen on MNIST, whose real test split was looked at. On which data "
+        "num_levels and vote_threshold were chosen was not recorded; take it that it was MNIST.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
     def __post_init__(self):
         super().__post_init__()
@@ -228,6 +245,11 @@ class FetchSgdConfig(CompressedConfig):
     sketch_columns: int = 512
 
     METHODS: typing.ClassVar[tuple[str, ...]] = ("fetchsgd",)
+    CHOSEN: typing.ClassVar[str] = (
+        "num_teachers, top_k, clip and step_size are those that the DataLens authors have for MNIST, and teachers are "
+        "trained as they are for datalens, which was chosen on MNIST, whose real test split was looked at. On which "
+        "data sketch_rows and sketch_columns were chosen was not recorded; take it that it was MNIST.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""delta beside the number n of those whom it protects: a guarantee with delta = 1/n permits to publish one of n records.
+"""delta beside the number n of those whom it protects: delta = 1/n permits to publish one of n records outright.
 
 A mechanism that hands out each record as it is with probability delta, and otherwise nothing, is (0, delta)-private. So
 delta has to be well below 1/n, and there is an upper limit beyond which a run is refused unless it is asked for.

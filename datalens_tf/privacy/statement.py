@@ -52,8 +52,9 @@ _OWNERS = (
 _RECORD = "one record (an image with its label)"
 _USER = "one user (all the images that the user has, with their labels)"
 _REPLACED, _ABSENT = "been replaced by any other", "been absent, or been added"
+_AS_MANY = f"{_REPLACED} with as many images"  # How many each user has is public.
 _UNITS = {"replace-one": (_RECORD, _REPLACED), "add-or-remove-one": (_RECORD, _ABSENT),
-          "replace-one-user": (_USER, _REPLACED), "add-or-remove-one-user": (_USER, _ABSENT),
+          "replace-one-user": (_USER, _AS_MANY), "add-or-remove-one-user": (_USER, _ABSENT),
           "none": (_RECORD, "")}  # Of what is not private.
 _GROUPS = {
     _RECORD: "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
@@ -187,10 +188,22 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
         **({} if guarantee.released is None else {"released": guarantee.released.format(**texts)}),
         "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
+        "settings_chosen": _settings_chosen(config) if private else None,
         "assumptions": [text.format(**texts) for text in guarantee.assumptions] if private else [],
         "not_covered": ([_GROUPS[_UNITS[guarantee.adjacency][0]], *_NOT_COVERED] if private
                         else ["Everything: this run gives no guarantee."]),
     }
+
+
+def _settings_chosen(config: MethodConfig) -> str:
+    """On which data the method's constants were chosen, and whether this run's records are among them."""
+    sources = config.dataset.removeprefix("tfds:").split("/")  # The name is part of a prepared folder's path.
+    # Variants, such as mnist_corrupted, are made of the same records.
+    known = any(f"{source}_".startswith(f"{name}_") for source in sources for name in config.CHOSEN_ON)
+    same = (f" This run's data, {config.dataset}, are among these: epsilon does not cover that its records took part in "
+            "these choices." if known else "")
+    return (f"{config.CHOSEN} Epsilon covers none of these choices, which matters where a run's records are among those "
+            f"data.{same} Settings that differ from the defaults are the choice of whoever trained.")
 
 
 def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, float]:
@@ -263,7 +276,10 @@ def render_text(statement: dict[str, Any]) -> str:
     head = _guarantee(s) if s["private"] else _no_guarantee(s)
     sections = [*head, ("What was released", [released]), ("Seeds", [s["seeds"]])]
     if s["private"]:
-        sections += [("Assumptions", s["assumptions"]), ("Not covered", s["not_covered"])]
+        sections += [("Assumptions", s["assumptions"])]
+        if s.get("settings_chosen"):  # Statements from before there was one say nothing of it.
+            sections += [("Settings chosen by looking at data", [s["settings_chosen"]])]
+        sections += [("Not covered", s["not_covered"])]
     blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({s['num_records']} records)"]
     for title, items in sections:
         bullets = [_wrap(text, "- " if len(items) > 1 else "") for text in items]

@@ -75,6 +75,17 @@ def test_predictable_noise_is_not_private_and_has_no_epsilon(changes):
     assert "epsilon =" not in text and "0.9975" not in text + json.dumps(statement)
 
 
+@pytest.mark.parametrize("dataset, among", [
+    ("mnist", True), ("tfds:fashion_mnist", True), ("tfds:mnist/3.0.1", True), ("tfds:mnist_corrupted", True), ("tfds:/data/mnist/3.0.1", True),
+    ("celeba_gender", True), ("npz:mnist.npz", False), ("folder:pictures", False), ("digits", False)])
+def test_the_statement_says_on_which_data_constants_were_chosen(dataset, among):
+    statement = make(config=CONFIG.replace(dataset=dataset))
+    text = " ".join(render_text(statement).split())
+    assert CONFIG.CHOSEN in statement["settings_chosen"] and statement["settings_chosen"] in text
+    assert "Settings chosen by looking at data" in text
+    assert (f"This run's data, {dataset}, are among these: epsilon does not cover" in text) == among
+
+
 def test_epsilon_follows_the_accountant_of_the_budget():
     assert make(config=CONFIG.replace(accountant="rdp"))["epsilon"] == accounting.epsilon(EVENT, 149, 1e-5, "rdp")
 

@@ -71,6 +71,7 @@ class SynthesizerConformance:
             assert value == accounting.epsilon_of([charge.event for charge in ledger.charges], self.CONFIG.delta, name,
                                                   ledger.adjacency)
         assert statement["num_charges"] == len(ledger.charges) > 0
+        assert self.CONFIG.CHOSEN in statement["settings_chosen"] and self.CONFIG.CHOSEN in " ".join(text.split())
 
     def test_samples_are_balanced_reproducible_and_as_labelled(self, run):
         x, y = run.sample(30, seed=4)

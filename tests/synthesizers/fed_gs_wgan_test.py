@@ -49,8 +49,8 @@ class TestFedGsWgan(PrivateSynthesizerConformance):
     def test_the_statement_is_about_users_and_the_server(self, run):
         statement, text = run.privacy_statement(), " ".join(run.folder.statement_text.read_text().split())
         assert statement["unit"].startswith("one user") and "Adjacency: replace-one-user" in text
-        for fact in ("Had one user (all the images that the user has, with their labels) been replaced by any other",
-                     "The server is not trusted", "nothing is gained by sampling", "People who are several users"):
+        for fact in ("Had one user (all the images that the user has, with their labels) been replaced by any other "
+                     "with as many images", "who the users are and how many records each has", "The server is not trusted", "nothing is gained by sampling", "People who are several users"):
             assert fact in text, fact
         assert "one image" not in text and "picked" not in text
 
