@@ -1,5 +1,6 @@
 """Checks of named arguments. Messages read `Expected name=value condition.`, which tests and users rely on."""
 
+import collections.abc
 import numbers
 import sys
 from typing import Any, Collection
@@ -10,7 +11,15 @@ from datalens_tf.errors import InvalidArgumentError
 def require(condition: bool, name: str, value: Any, what: str) -> None:
     """Raises InvalidArgumentError `Expected name=value what.` unless the condition holds."""
     if not condition:
-        raise InvalidArgumentError(f"Expected {name}={value!r} {what}.")
+        raise InvalidArgumentError(f"Expected {name}={_shown(value)} {what}.")
+
+
+def _shown(value: Any, length: int = 200) -> str:
+    """A value for a message, which absurd ones must not flood."""
+    if isinstance(value, int) and abs(value) >= 10**length:  # Python refuses to print them.
+        return f"{'-' if value < 0 else ''}(more than {length} digits)"
+    text = repr(value)
+    return text if len(text) <= length else f"{text[:length]}..."
 
 
 def real(name: str, value: Any) -> None:
@@ -34,12 +43,14 @@ def between(name: str, value: Any, low: float, high: float, *, open_low: bool = 
     require(ok, name, value, f"in {interval}")
 
 
-def integer(name: str, value: Any, *, at_least: int | None = None) -> None:
-    """An integer (bool excluded), not below `at_least`."""
+def integer(name: str, value: Any, *, at_least: int | None = None, at_most: int | None = None) -> None:
+    """An integer (bool excluded), not below `at_least` and not above `at_most`."""
     ok = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     require(ok, name, value, "to be an integer")
     if at_least is not None:
         require(value >= at_least, name, value, f">= {at_least}")
+    if at_most is not None:
+        require(value <= at_most, name, value, f"<= {at_most:,}")
 
 
 def boolean(name: str, value: Any) -> None:
@@ -49,4 +60,5 @@ def boolean(name: str, value: Any) -> None:
 
 def one_of(name: str, value: Any, choices: Collection[Any]) -> None:
     """One of the named choices."""
-    require(value in choices, name, value, f"to be one of {', '.join(map(str, choices))}")
+    ok = isinstance(value, collections.abc.Hashable) and value in choices
+    require(ok, name, value, f"to be one of {', '.join(map(str, choices))}")

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import numbers
 import typing
 from typing import Any, Mapping
 
@@ -15,7 +16,25 @@ PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
 QUANTIZATIONS = ("stochastic", "sign")
 NOISES = ("rounded_gaussian", "gaussian")
+# No setting of anything that this package can train is beyond these; it would end in a lack of memory, or in overflow.
 LARGEST_IMAGE = 2**22  # numbers of an image: 1024 x 1024 of four channels
+LARGEST_NUM_CLASSES = 10_000
+LARGEST_WIDTH = 2**16  # of layers and latents
+_LARGEST_LAYER = 2**28  # weights of the generator's largest layer: a GiB, and four times that with its optimizer
+_LARGEST = {  # of settings and flags by their names; of others, 10^9 of integers and 10^15 of other numbers
+    "num_classes": LARGEST_NUM_CLASSES, "epsilon": 1e9, "batch_size": 2**20, "num_teachers": 2**24,
+    "num_discriminators": 2**24, "num_users": 2**24, "num_queries": 2**24, "selection_images": 2**24,
+    "num_canaries": 2**24, "trials": 10**7, "num_samples": 2**27, "dimension": LARGEST_IMAGE, "tail_shape": 1e3,
+    "seeds": 10**4, "epochs": 10**5, "num_threads": 2**10, "num_actors": 2**10, "actor_timeout_minutes": 1e6,
+    "timeout": 1e6, "seed": 2**63 - 1, "partition_seed": 2**63 - 1, "insecure_noise_seed": 2**63 - 1,
+    **dict.fromkeys((
+        "latent_dim", "generator_filters", "generator_units", "discriminator_filters", "discriminator_units",
+        "critic_filters", "num_features", "autoencoder_dim", "num_factors", "num_directions", "num_clusters",
+        "projection_dim", "num_bins", "num_levels", "sketch_rows", "sketch_columns", "teacher_batch_size",
+        "critic_batch_size", "generator_batch_size", "student_batch_size", "replay_releases"), LARGEST_WIDTH),
+}
+# Of others that are not 0, 10^-30. Accountants overflow at a delta that is smaller.
+_SMALLEST = {"delta": 1e-100, "consensus": 1e-6, "tail_shape": 1e-2, "sampling_probability": 1e-9}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,15 +78,15 @@ class RunConfig:
 
     def __post_init__(self):
         v = _validate
+        check_magnitudes(vars(self))
         v.one_of("method", self.method, self.METHODS)
         if self.image_shape is not None:
             object.__setattr__(self, "image_shape", tuple(self.image_shape))
             v.require(
                 len(self.image_shape) == 3
                 and all(isinstance(n, int) and n > 0 for n in self.image_shape)
-                and self.image_shape[0] % 4 == self.image_shape[1] % 4 == 0
-                and math.prod(self.image_shape) <= LARGEST_IMAGE, "image_shape", self.image_shape,
-                f"to be (H, W, C) with H and W divisible by 4, and at most {LARGEST_IMAGE:,} numbers")
+                and self.image_shape[0] % 4 == self.image_shape[1] % 4 == 0,
+                "image_shape", self.image_shape, "to be (H, W, C) with H and W divisible by 4")
         if self.num_classes is not None:
             v.integer("num_classes", self.num_classes, at_least=2)
         self._check_epsilon()
@@ -150,6 +169,12 @@ class MethodConfig(RunConfig):
         v = _validate
         for name in ("latent_dim", "generator_filters", "generator_units"):
             v.integer(name, getattr(self, name), at_least=1)
+        if self.image_shape is not None:
+            height, width, _ = self.image_shape
+            weights = self.generator_units * self.generator_filters * height * width // 16
+            v.require(weights <= _LARGEST_LAYER, "generator_units", self.generator_units,
+                      f"to give the generator a layer of at most {_LARGEST_LAYER:,} weights; with generator_filters="
+                      f"{self.generator_filters} and image_shape={self.image_shape} it has {weights:,}")
         v.positive("student_learning_rate", self.student_learning_rate)
         v.real("output_contrast", self.output_contrast)
         v.require(self.output_contrast >= 1, "output_contrast", self.output_contrast, ">= 1")
@@ -272,6 +297,29 @@ class DataLensConfig(MethodConfig):
         return 1.0 / ((self.num_owners or 1) - self.owner_tolerance)
 
 
+def check_magnitudes(numbers_by_name: Mapping[str, Any]) -> None:
+    """Refuses numbers of no possible size before anything is computed with them; what is no number is passed over.
+
+    Args:
+      numbers_by_name: settings or flags; of lists, every entry is looked at.
+
+    Raises:
+      InvalidArgumentError: one is too large, or too small and not 0.
+    """
+    for name, value in numbers_by_name.items():
+        if name == "image_shape" and value is not None:
+            _validate.require(math.prod(size for size in value if isinstance(size, int)) <= LARGEST_IMAGE, name, value,
+                              f"to have at most {LARGEST_IMAGE:,} numbers")
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if (isinstance(number, bool) or not isinstance(number, numbers.Real) or number != number
+                    or abs(number) == math.inf):
+                continue  # Other checks say what is wrong with these.
+            largest = _LARGEST.get(name, 10**9 if isinstance(number, int) else 1e15)
+            _validate.require(abs(number) <= largest, name, number, f"to be at most {largest:,}")
+            smallest = _SMALLEST.get(name, 1e-30)
+            _validate.require(number == 0 or abs(number) >= smallest, name, number, f"to be at least {smallest:g}")
+
+
 def check_top_k(top_k: int, image_shape: tuple[int, int, int]) -> None:
     """Raises InvalidArgumentError where an image has fewer numbers."""
     numbers = math.prod(image_shape)
@@ -312,6 +360,7 @@ class PerformanceOptions:
     actor_timeout_minutes: float = 60.0
 
     def __post_init__(self):
+        check_magnitudes(vars(self))
         _validate.require(self.distribute is None or self.distribute == "ray" or self.distribute.startswith("ray://"),
                           "distribute", self.distribute, "to be ray or ray://HOST:PORT")
         _validate.real("actor_gpus", self.actor_gpus)

@@ -126,16 +126,18 @@ def test_what_arrays_may_be_is_asked_before_any_is_unpacked(tmp_path, monkeypatc
     path = tmp_path / "bomb.npz"
     path.write_bytes(_files.npz_bytes({"x": np.zeros(10**7, np.uint8), "y": np.zeros(3)}))
     assert path.stat().st_size < 10**5
-    monkeypatch.setattr(np.lib.format, "read_array", lambda *args, **kwargs: pytest.fail("it was unpacked"))
+    unpacked = []
+    monkeypatch.setattr(np.lib.format, "read_array", lambda file, **kwargs: unpacked.append(file))
     for check, said in (
             (SMALL, "would take 10000024 bytes, more than the 100000"),
-            (_files.exactly({"x": np.zeros(3), "y": np.zeros(3)}), r"expected x to be float64 \[3\], got uint8 \[10000000"),
+            (_files.exactly({"x": np.zeros(3), "y": np.zeros(3)}), "to be float64 .*, got uint8 .10000000"),
             (_files.exactly({"y": np.zeros(3)}), "expected arrays y, got x, y")):
         with pytest.raises(ValueError, match=said):
             _files.read_npz(path, check)
     monkeypatch.setattr(os, "sysconf", lambda name: 1000)  # A machine of a million bytes.
     with pytest.raises(ValueError, match="10000000 bytes are more than this machine's memory"):
         _files.read_npz(path, _files.at_most(10**8), ["x"])
+    assert not unpacked
 
 
 @pytest.mark.parametrize("shape", [(10**15,), (4,), (2,), (-3,), (2**32, 2**32)])

@@ -187,6 +187,11 @@ def make_npz(tmp_path):
     (["--dataset=digits", "--top_k=65", "--num_teachers=4"], ["top_k=65 <= 64"]),
     (["--dataset=digits", "--top_k=8", "--num_teachers=1439"], ["num_records=1438 < num_teachers=1439"]),
     (["--dataset=digits", "--insecure_noise_seed=1"], ["--insecure_noise_seed"]),
+    (["--dataset=digits", "--delta=5e-324"], ["delta=5e-324 to be at least 1e-100"]),
+    (["--dataset=digits", "--method=dp_merf", "--num_features=1000000000"], ["num_features=1000000000", "65,536"]),
+    (["--dataset=digits", "--batch_size=1000000000000"], ["batch_size=1000000000000", "1,048,576"]),
+    (["--dataset=digits", "--num_threads=1000000000"], ["num_threads=1000000000", "1,024"]),
+    (["--dataset=digits", "--seed=1" + "0" * 300], ["seed=(more than 200 digits)"]),
     (["--dataset=digits", "--eps=1"], ["--eps"]),
     (["--dataset=npz:nowhere.npz"], ["no file nowhere.npz"]),
     (["--dataset=folder:nowhere"], ["no folder nowhere"]),
@@ -217,6 +222,8 @@ def test_data_folder_without_the_data_set(tmp_path, datalens, monkeypatch):
     ({"y": np.zeros(40, np.int64)}, ["class"]),
     ({"y": np.arange(40) - 1}, ["label"]),
     ({"y": np.array(["a", "b"] * 20)}, ["label"]),
+    ({"y": np.where(np.arange(40) == 7, 99_999, np.arange(40) % 2)}, ["labels below 10,000", "99999"]),
+    ({"y_test": np.array([0, 10**18])}, ["10,000 classes"]),
 ])
 def test_bad_records(changes, texts, npz, tmp_path, datalens):
     refused(datalens("train", "--dataset", npz(**changes), "--output_dir", tmp_path / "run", *TINY), *texts)
@@ -309,6 +316,29 @@ def test_a_bug_is_one_line_and_a_traceback_on_demand(tmp_path, datalens, monkeyp
     refused(datalens(*words), "internal error: RuntimeError: first line second line", "--debug", status=1)
     status, _, err = datalens(*words, "--debug")
     assert status == 1 and "Traceback" in err and "in bug" in err
+
+
+@pytest.mark.parametrize("words", [
+    ("sample", "--model=checkpoints/mnist_eps1", "--num_samples=1000000000000000", "--output=x.npz"),
+    ("privacy", "--preset=mnist", "--delta=5e-324"), ("privacy", "--num_steps=1" + "0" * 60),
+    ("plan", "--num_teachers=4000", "--dimension=1000000000000", "--epsilon=1"),
+    ("plan", "--num_teachers=4000", "--dimension=784", "--epsilon=1", "--tail_shape=5e-324"),
+    ("audit", "--preset=mnist", "--trials=1000000000000"),
+    ("evaluate", "--samples=x.npz", "--dataset=digits", "--output_dir=x", "--epochs=1000000000000"),
+])
+def test_absurd_numbers_are_one_line(words, datalens, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(datalens(*words), "Expected", "to be at")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [MemoryError(), type("ResourceExhaustedError", (Exception,), {})("OOM")])
+def test_too_little_memory_is_one_line(error, tmp_path, datalens, monkeypatch):
+    def full(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", full)
+    refused(datalens("train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY), "more memory than there is")
 
 
 # Help, and what must be quick.

@@ -1,11 +1,15 @@
 import dataclasses
 import json
 import math
+import typing
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datalens_tf import methods
+from datalens_tf.classification.pate_config import PateClassifierConfig
+from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.config import (
     ACCOUNTANTS, PRESETS, QUANTIZATIONS, DataLensConfig, PerformanceOptions, config_digest, preset)
 from datalens_tf.data.datasets import load_dataset
@@ -171,3 +175,36 @@ def test_every_setting_changes_the_digest():
 def test_performance_options_are_checked(name, value):
     with pytest.raises(InvalidArgumentError, match=rf"Expected {name}="):
         PerformanceOptions(**{name: value})
+
+
+KINDS = {kind.__name__: kind for kind in (*methods.CONFIGS.values(), ClassifierConfig, PateClassifierConfig)}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_absurd_numbers_are_refused_whatever_the_setting(kind):
+    """Before anything is computed with them or allocated for them."""
+    hints = typing.get_type_hints(KINDS[kind])
+    names = [field.name for field in dataclasses.fields(KINDS[kind])
+             if {int, float} & {hints[field.name], *typing.get_args(hints[field.name])}]
+    assert len(names) > 10
+    for name in names:
+        for value in (2**200, 1e300, -1e300, 5e-324, 10**12 if "seed" not in name and "noise" not in name else 10**30):
+            with pytest.raises(InvalidArgumentError) as caught:
+                KINDS[kind](**{name: value})
+            assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_a_generator_that_would_fill_the_memory_is_refused():
+    with pytest.raises(InvalidArgumentError, match="generator_units=65536 to give the generator a layer of at most"):
+        preset("mnist").replace(generator_units=65_536, image_shape=(28, 28, 1))
+    for shape in ((2**40, 4, 1), (4096, 4096, 4)):
+        with pytest.raises(InvalidArgumentError, match="image_shape=.* at most 4,194,304 numbers"):
+            preset("mnist").replace(image_shape=shape)
+
+
+def test_what_people_ask_for_is_no_absurd_number():
+    DataLensConfig(epsilon=1e-3, delta=1e-30, noise_stddev=1e6, num_teachers=10**6, num_steps=10**6, seed=2**63 - 1)
+    PerformanceOptions(num_threads=256, bank_memory_gb=4096)
+    for name in ("num_threads", "num_actors", "chunk_size"):
+        with pytest.raises(InvalidArgumentError, match=f"{name}=1000000000000"):
+            PerformanceOptions(**{name: 10**12})

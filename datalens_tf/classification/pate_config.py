@@ -6,7 +6,7 @@ import typing
 from typing import Any
 
 from datalens_tf import _files, _validate
-from datalens_tf.config import ACCOUNTANTS
+from datalens_tf.config import ACCOUNTANTS, check_magnitudes
 from datalens_tf.errors import InvalidArgumentError
 
 AGGREGATORS = ("gnmax", "lnmax", "confident_gnmax", "interactive_gnmax")
@@ -83,6 +83,7 @@ class PateClassifierConfig:
 
     def __post_init__(self):
         v = _validate
+        check_magnitudes(vars(self))
         v.require(self.method == "pate_classifier", "method", self.method, "== 'pate_classifier'")
         v.one_of("aggregator", self.aggregator, AGGREGATORS)
         v.one_of("individualization", self.individualization, INDIVIDUALIZATIONS)

@@ -20,6 +20,7 @@ from absl.flags import argparse_flags
 
 from datalens_tf import __version__
 from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training
+from datalens_tf.config import check_magnitudes
 from datalens_tf.errors import DataLensError, InvalidArgumentError, PrivacyWarning
 
 
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             logging.getLogger("tensorflow").setLevel(logging.ERROR)
             absl_logging.set_verbosity(absl_logging.ERROR)
         with _warnings_in_one_line():
-            args.command(args)
+            check_magnitudes(vars(args))
+        args.command(args)
         return 0
     except BrokenPipeError:  # The reader of our output, `head` for example, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,6 +82,8 @@ def _verdict(error: BaseException) -> tuple[int, str]:
             return 2, f"Cannot use {error.filename!r:.200}: {error.strerror}."
         case flags.Error():  # of --flagfile
             return 2, str(error)
+        case _ if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's.
+            return 2, f"This needs more memory than there is: use smaller settings or less data."
         case KeyboardInterrupt():
             return 130, "Interrupted. Of a training run nothing released is lost: `train --resume` continues it."
         case _:

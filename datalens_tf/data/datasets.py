@@ -18,7 +18,7 @@ import numpy as np
 from absl import logging as absl_logging
 
 from datalens_tf import _files, _validate
-from datalens_tf.config import LARGEST_IMAGE
+from datalens_tf.config import LARGEST_IMAGE, LARGEST_NUM_CLASSES
 from datalens_tf.errors import DataError
 
 SPLITS = ("train", "test")
@@ -113,6 +113,8 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
     if users is not None:
         _check_users(_files.ArrayHeader.of(users), len(labels), name)
     num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
+    if num_classes > LARGEST_NUM_CLASSES:
+        raise DataError(f"{name}: expected at most {LARGEST_NUM_CLASSES:,} classes, got {num_classes}.")
     class_names = map(str, range(num_classes)) if class_names is None else class_names
     return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names),
                    usable=usable, users=users)
@@ -233,6 +235,8 @@ def _checked_labels(labels, num_records: int, num_classes: int | None, name: str
         raise DataError(f"{name}: expected labels >= 0, got {labels.min()}.")
     if num_classes is not None and labels.max() >= num_classes:
         raise DataError(f"{name}: expected labels in [0, {num_classes}), got {labels.max()}.")
+    if labels.max() >= LARGEST_NUM_CLASSES:
+        raise DataError(f"{name}: expected labels below {LARGEST_NUM_CLASSES:,}, got {labels.max()}.")
     if labels.min() == labels.max():
         raise DataError(f"{name}: expected at least two classes, got label {labels[0]} only.")
     return labels.astype(np.int64, copy=False)

@@ -30,7 +30,7 @@ import numpy as np
 from scipy import optimize, special
 
 from datalens_tf import _validate
-from datalens_tf.config import ACCOUNTANTS
+from datalens_tf.config import ACCOUNTANTS, check_magnitudes
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.privacy import sampled
 
@@ -64,6 +64,7 @@ def epsilon_of(events: Sequence[dp_accounting.DpEvent], delta: float, accountant
       adjacency: one of `RELATIONS`.
     """
     _validate.between("delta", delta, 0, 1, open_low=True, open_high=True)
+    check_magnitudes({"delta": delta})
     _validate.one_of("accountant", accountant, ACCOUNTANTS)
     _validate.one_of("adjacency", adjacency, RELATIONS)
     return _epsilon(_tally(events), float(delta), accountant, adjacency)

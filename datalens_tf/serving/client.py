@@ -20,7 +20,8 @@ from PIL import Image
 
 from datalens_tf import _files, _validate
 from datalens_tf.errors import DataLensError, InvalidArgumentError
-from datalens_tf.serving.drawing import checked_labels, image_seeds, sample_from
+from datalens_tf.serving.drawing import (
+    checked_labels, checked_metadata, empty_images, image_seeds, sample_from)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 8.0  # seconds between tries, doubled each time
 _RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
@@ -69,10 +70,14 @@ class Client:
         self._url, self._model, self._retries, self._progress = address, model, retries, progress
         self._chunk, self._parallel = chunk, parallel
         self._transport = transport(address, model, version, timeout)
-        info = self.describe("model.json")
+        try:
+            info = checked_metadata(self.describe("model.json"))
+        except ValueError as error:  # No JSON, or not of a generator.
+            raise InvalidArgumentError(
+                f"The model {model} at {address} is no generator of this package: {error}") from error
         self.num_classes: int = info["num_classes"]
-        self.class_names: tuple[str, ...] = tuple(info["class_names"])
-        self.image_shape: tuple[int, int, int] = tuple(info["image_shape"])
+        self.class_names: tuple[str, ...] = info["class_names"]
+        self.image_shape: tuple[int, int, int] = info["image_shape"]
 
     def describe(self, name: str = "privacy.json") -> Any:
         """What the server says of its generator: `privacy.json`, the privacy statement, or `model.json`."""
@@ -98,7 +103,7 @@ class Client:
         labels = checked_labels(labels, self.num_classes)
         # Seeds are drawn here where nobody gave one, so that a request can be sent again.
         seeds = image_seeds(random.SystemRandom().getrandbits(63) if seed is None else seed, len(labels))
-        images = np.empty((len(labels), *self.image_shape), np.uint8)
+        images = empty_images(len(labels), self.image_shape)
 
         def fill(start: int) -> int:
             part = slice(start, min(start + self._chunk, len(labels)))

@@ -17,13 +17,14 @@ from datalens_tf import _validate
 from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, parse_json, temporary_sibling
 from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
-from datalens_tf.serving.drawing import checked_labels, image_seeds
+from datalens_tf.serving.drawing import checked_labels, checked_metadata, empty_images, image_seeds
 from datalens_tf.serving.signatures import servable
 
 METADATA = "model.json"
 WARMUP = "tf_serving_warmup_requests"  # The name that TensorFlow Serving looks for.
 CHECKSUMS = "SHA256SUMS"
 _EXTRA = "assets.extra"  # the folder that TensorFlow Serving sets apart for files of the model's owner
+_LARGEST_METADATA = 2**24  # bytes
 _CHUNK = 500  # images generated at once, which bounds memory
 
 
@@ -170,7 +171,7 @@ class LoadedGenerator:
           InvalidArgumentError: labels of another shape, type or range.
         """
         labels = checked_labels(labels, self.num_classes)
-        images = np.empty((len(labels), *self.image_shape), np.uint8)
+        images = empty_images(len(labels), self.image_shape)
         seeds = None if seed is None else image_seeds(seed, len(labels))
         for start in range(0, len(labels), _CHUNK):
             chunk = slice(start, start + _CHUNK)
@@ -197,6 +198,10 @@ def load_generator(path: PathLike) -> LoadedGenerator:
         model = tf.saved_model.load(os.fspath(path))
         loaded = LoadedGenerator(path=path, model=model, **metadata)
         missing = {"serving_default", "sample"} - set(model.signatures)
+        for name in {"serving_default", "sample"} - missing:
+            images = model.signatures[name].structured_outputs["images"].shape
+            if not images.is_compatible_with([None, *loaded.image_shape]):
+                raise ValueError(f"{METADATA} says image_shape {list(loaded.image_shape)}, its images are {images}")
     except Exception as error:  # A damaged SavedModel fails in JSON, protocol buffers, checkpoints or graph import.
         raise _damaged(path, error) from error
     if missing:
@@ -211,10 +216,11 @@ def read_metadata(path: PathLike) -> dict[str, Any]:
       CheckpointError: it is damaged or no generator of this package.
     """
     path = pathlib.Path(path)
+    file = path / _EXTRA / METADATA
     try:
-        metadata = parse_json((path / _EXTRA / METADATA).read_text())
-        names = metadata.get("class_names") or map(str, range(metadata["num_classes"]))
-        return {**metadata, "image_shape": tuple(metadata["image_shape"]), "class_names": tuple(names)}
+        if file.stat().st_size > _LARGEST_METADATA:
+            raise ValueError(f"{METADATA} has {file.stat().st_size} bytes")
+        return checked_metadata(parse_json(file.read_text(encoding="utf-8")))
     except Exception as error:
         raise _damaged(path, error) from error
 

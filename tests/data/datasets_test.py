@@ -147,7 +147,7 @@ class TestNpz:
     @pytest.mark.parametrize("users", [[1, 2], [[1], [2], [3]], [0.5, 1.0, 2.0]])
     def test_users_who_are_nobody(self, tmp_path, users):
         np.savez(tmp_path / "data.npz", x=images_of(3), y=[0, 1, 0], user=users)
-        assert "expected users of shape [3], integers or short text" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
+        assert "users of shape [3], integers or short text" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
 
     def test_without_test_split(self, tmp_path):
         np.savez(tmp_path / "data.npz", x=images_of(2), y=[0, 1])

@@ -303,6 +303,35 @@ class TestLoadedGenerator:
                 load_generator(copy)
             assert "\n" not in str(caught.value)
 
+    @pytest.mark.parametrize("changes, message", [
+        ({"image_shape": [10**6, 10**6, 10**6]}, "at most 4,194,304 numbers"), ({"image_shape": [8, -4, 1]}, ">= 1"),
+        ({"image_shape": [8, 4]}, r"\[H, W, C\]"), ({"image_shape": "abc"}, r"\[H, W, C\]"),
+        ({"image_shape": [8, 4.5, 1]}, "integer"), ({"image_shape": [8, 8, 1]}, "its images are"),
+        ({"latent_dim": 10**12}, "latent_dim"), ({"latent_dim": None}, "latent_dim"),
+        ({"latent_distribution": []}, "latent_distribution"), ({"num_classes": 10**9}, "num_classes"),
+        ({"num_classes": True}, "num_classes"), ({"class_names": ["a"] * 2}, "3 texts"),
+        ({"class_names": [1, 2, 3]}, "3 texts"), ({"class_names": "abc"}, "3 texts"), ({"more": 1}, "model.json"),
+    ])
+    def test_metadata_that_no_generator_can_have(self, exported, tmp_path, changes, message):
+        subprocess.run(["cp", "-r", exported, tmp_path / "1"], check=True)
+        file = tmp_path / "1" / "assets.extra" / "model.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        with pytest.raises(CheckpointError, match=message) as caught:
+            load_generator(tmp_path)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+    def test_metadata_of_gigabytes_is_not_read(self, exported, tmp_path):
+        subprocess.run(["cp", "-r", exported, tmp_path / "1"], check=True)
+        os.truncate(tmp_path / "1" / "assets.extra" / "model.json", 2**40)
+        with pytest.raises(CheckpointError, match="model.json has 1099511627776 bytes"):
+            load_generator(tmp_path)
+
+    def test_more_images_than_memory_holds_are_refused(self, exported, monkeypatch):
+        generator = load_generator(exported)
+        monkeypatch.setattr(os, "sysconf", lambda name: 50)  # A machine of 2,500 bytes.
+        with pytest.raises(InvalidArgumentError, match="num_images=90 to fit in memory"):
+            generator.sample(np.zeros(90, int))
+
     def test_largest_version_wins(self, generator, tmp_path):
         for version in (9, 10):
             export_generator(generator, tmp_path, version=version, **SETTINGS)
