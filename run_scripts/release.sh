@@ -6,4 +6,6 @@ run="${1:?run folder}" target="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/
 mkdir "$target" "$target/generator"
 cp "$run"/{config.json,ledger.jsonl,privacy.json,privacy.txt,metrics.json,report.html,samples.png} "$target"
 cp -r "$run/generator/1" "$target/generator/1"
+# Of every file, so that `datalens verify` notices a change anywhere.
+(cd "$target" && find . -type f ! -path ./SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum >SHA256SUMS)
 echo "$target: add it to checkpoints/README.md"

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import zlib
 
 import dp_accounting
 import pytest
@@ -16,6 +17,7 @@ from datalens_tf.config import ACCOUNTANTS, DataLensConfig, MethodConfig, config
 from datalens_tf.mechanisms import SecureGaussianNoise, TopAgg
 from datalens_tf.methods import DataLensPlusConfig, config_from_json
 from datalens_tf.privacy import PrivacyLedger, accounting, privacy_statement, render_text
+from datalens_tf.serving.verification import verify
 from datalens_tf.synthesizers.registry import synthesizer
 from tests.training import tiny
 
@@ -23,9 +25,9 @@ CHECKPOINTS = pathlib.Path(__file__).parents[1] / "checkpoints"
 ENTRIES = sorted(path for path in CHECKPOINTS.iterdir() if path.is_dir())
 
 ALLOWED = re.compile(
-    r"config\.json|ledger\.jsonl|privacy\.(json|txt)|metrics\.json|report\.html|samples\.png|generator/1/("
+    r"SHA256SUMS|config\.json|ledger\.jsonl|privacy\.(json|txt)|metrics\.json|report\.html|samples\.png|generator/1/("
     r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-00000-of-00001)|"
-    r"assets\.extra/(model\.json|privacy\.(json|txt)|MODEL_CARD\.md|LICENSE|SHA256SUMS|tf_serving_warmup_requests))")
+    r"assets\.extra/(model\.json|ledger\.jsonl|privacy\.(json|txt)|MODEL_CARD\.md|LICENSE|SHA256SUMS|tf_serving_warmup_requests))")
 ACCURACY = 1e-9  # of a recomputed epsilon, relative
 
 
@@ -89,6 +91,20 @@ def test_served_they_say_what_they_promise(entry):
     assert json.loads(text) == json.loads((entry / "privacy.json").read_text())
     assert generator.sample(range(10), seed=0).shape == (10, *generator.image_shape)
     subprocess.run(["sha256sum", "--check", "--quiet", "assets.extra/SHA256SUMS"], cwd=generator.path, check=True)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_they_pass_verification_and_a_byte_changed_anywhere_fails_it(entry, tmp_path):
+    checks = verify(entry)
+    assert all(check.passed for check in checks), checks
+    copy = pathlib.Path(shutil.copytree(entry, tmp_path / "copy"))
+    for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        place = zlib.crc32(path.name.encode()) % len(content)
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1:])
+        assert any(check.passed is False for check in verify(copy)), path
+        path.write_bytes(content)
+    assert all(check.passed for check in verify(copy))
 
 
 def test_only_folders_and_the_readme_lie_beside_them():

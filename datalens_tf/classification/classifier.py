@@ -23,6 +23,7 @@ from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit, usable_only
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
+from datalens_tf.privacy import verification
 from datalens_tf.privacy.statement import Guarantee, make_statement, render_text
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.checkpoint import exclusive
@@ -59,6 +60,7 @@ class ClassifierFolder(RunFolder):
         self.classifier = self.path / "classifier.keras"
         self.saved_model = self.path / "saved_model"
         self.accuracy = self.path / "accuracy.json"
+        self.sealed += (self.classifier, self.saved_model)
 
 
 class PrivateClassifier:
@@ -158,11 +160,15 @@ class PrivateClassifier:
         return found
 
     def privacy_statement(self) -> dict[str, Any]:
-        """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder)."""
-        try:
-            return _files.parse_json(self.folder.statement_json.read_text())
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
+        """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder).
+
+        Raises:
+          CheckpointError: there is none, as training has not ended.
+          LedgerError: it does not follow from the run's ledger.
+        """
+        if not self.folder.statement_json.exists():
+            raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
+        return verification.run_statement(self.folder.path)
 
     def _networks(self, config):
         """The model to train and the features, or None for none; checked."""
@@ -194,6 +200,7 @@ class PrivateClassifier:
         _save_for_serving(released, self.folder.saved_model / "1", self.config.image_shape)
         _files.atomic_write(self.folder.statement_text, render_text(statement))
         _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
+        self.folder.seal()
 
 
 class DpSgd:

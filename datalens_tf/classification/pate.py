@@ -244,6 +244,8 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
         statement = _statement(plan, ledger, ledger.num_charges - len(releases), noise, len(dataset))
         _files.atomic_write(files.statement_text, render_text(statement))
         _files.atomic_write(files.statement_json, json.dumps(statement, indent=2) + "\n")
+        files.sealed += (files.path / "labels.npz", files.path / "student.npz")
+        files.seal()
     return PateResult(student=student, labels=labels, statement=statement, folder=files.path)
 
 
@@ -310,7 +312,8 @@ def _calibrated(plan: Plan) -> float:
     return max(map(needed, plan.groups))
 
 
-def _statement(plan: Plan, ledger: PrivacyLedger, num_burnt: int, noise: NoiseSource, num_records: int) -> dict[str, Any]:
+def _statement(plan: Plan, ledger: PrivacyLedger, num_burnt: int, noise: NoiseSource, num_records: int
+               ) -> dict[str, Any]:
     """`privacy.json`."""
     config, mechanism = plan.config, plan.mechanism()
     private = noise.is_secure

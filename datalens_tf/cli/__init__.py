@@ -19,7 +19,7 @@ from absl import logging as absl_logging
 from absl.flags import argparse_flags
 
 from datalens_tf import __version__
-from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training
+from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training, verify
 from datalens_tf.config import check_magnitudes
 from datalens_tf.errors import DataLensError, InvalidArgumentError, PrivacyWarning
 
@@ -112,6 +112,6 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=function)
         return sub
 
-    for module in (training, generators, evaluation, privacy, plan, classify, pate):
+    for module in (training, generators, evaluation, verify, privacy, plan, classify, pate):
         module.add_commands(command)
     return parser

@@ -137,6 +137,7 @@ def load_run(folder: pathlib.Path):
 
 def drawer(model: str) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
     """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names."""
+    from datalens_tf.privacy.verification import export_statement
     from datalens_tf.serving.drawing import sample_from
     from datalens_tf.serving.export import load_generator, read_metadata
 
@@ -145,6 +146,7 @@ def drawer(model: str) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Se
         run = load_run(folder)
         return run.sample, read_metadata(run.folder.generator / "1")["class_names"]
     generator = load_generator(folder)
+    export_statement(generator.path)
     return functools.partial(sample_from, generator.sample, generator.num_classes), generator.class_names
 
 

@@ -104,6 +104,7 @@ def _convert(args: argparse.Namespace) -> None:
     """`datalens convert`."""
     target = pathlib.Path(args.output)
 
+    from datalens_tf.privacy.verification import export_statement
     from datalens_tf.serving import convert
     from datalens_tf.serving.export import load_generator
 
@@ -115,6 +116,7 @@ def _convert(args: argparse.Namespace) -> None:
         raise InvalidArgumentError(f"Expected no --runtime_dir: a .{kind} file has none.")
     folder = pathlib.Path(args.model)
     generator = load_generator(load_run(folder).folder.generator if (folder / "config.json").is_file() else folder)
+    export_statement(generator.path)
     data = convert.FORMATS[kind](generator, **options)
     with _files.clear_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from typing import Any, Mapping, Sequence
 from datalens_tf import _files, _text, _validate
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import charts, references
+from datalens_tf.privacy import verification
 from datalens_tf.privacy.statement import round_up
 
 SCHEMA_VERSION = 1  # of the metrics.json that can be read
@@ -33,6 +34,7 @@ class Result:
       others: further numbers, by column.
       settings: all settings but the seeds, as text; None where there are none.
       source: the folder.
+      guarantee: whether the statement was `checked` against a ledger, or is taken `as stated`.
     """
 
     method: str
@@ -48,11 +50,13 @@ class Result:
     others: Mapping[str, float]
     settings: str | None
     source: str
+    guarantee: str = "checked"
 
     @property
     def group(self) -> tuple:
         """What rows are grouped by: equal for runs that differ in seeds only."""
-        return (self.dataset, self.method, self.epsilon, self.delta, self.accountant, self.adjacency, self.protocol,
+        return (self.dataset, self.method, self.epsilon, self.delta, self.accountant, self.adjacency, self.guarantee,
+                self.protocol,
                 self.settings if self.settings is not None else self.source)
 
 
@@ -63,10 +67,16 @@ _STATED = {"method": (str, None), "epsilon": (float, math.inf), "delta": (float,
 def read_result(folder: pathlib.Path) -> Result:
     """Reads `privacy.json` and `metrics.json` of a run folder, or of a folder that has both from elsewhere.
 
+    A statement beside a ledger is checked against it. What was made elsewhere has none, and is taken as stated.
+
     Raises:
+      CheckpointError, LedgerError: the statement does not follow from the ledger, or from the run's settings.
       DataError: a file or an entry that a fair comparison needs is missing, or cannot be understood.
     """
     statement, metrics = _read(folder, "privacy.json"), _read(folder, "metrics.json")
+    is_run = any((folder / name).exists() for name in (verification.LEDGER, "private"))
+    if is_run:
+        statement = verification.run_statement(folder)
     if statement.get("private") is False:  # What says so of itself may stand beside others, as epsilon = infinity.
         statement = statement | {"epsilon": sys.float_info.max}
     for name, (kind, high) in _STATED.items():
@@ -103,7 +113,8 @@ def read_result(folder: pathlib.Path) -> Result:
         return Result(
             **{name: kind(statement[name]) for name, (kind, _) in _STATED.items()}, dataset=str(metrics["dataset"]),
             protocol=protocol, accuracy=utility["accuracy_mean"], num_classifiers=len(utility["per_seed"]),
-            accuracy_std=utility["accuracy_std"], others=others, settings=_settings(folder), source=str(folder))
+            accuracy_std=utility["accuracy_std"], others=others, settings=_settings(folder), source=str(folder),
+            guarantee="checked" if is_run else "as stated")
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{folder}: metrics.json has no accuracy with its protocol ({error!r} is missing or wrong), so "
                         "it cannot be compared with others. Evaluate it with the metric utility.") from error
@@ -127,7 +138,7 @@ def table(results: Sequence[Result]) -> list[dict[str, str]]:
         row = {
             "data": first.dataset, "method": first.method, "epsilon": round_up(first.epsilon),
             "delta": f"{first.delta:g}", "accountant": first.accountant, "adjacency": first.adjacency,
-            "protocol": first.protocol, "accuracy": f"{statistics.fmean(accuracies):.4f}",
+            "guarantee": first.guarantee, "protocol": first.protocol, "accuracy": f"{statistics.fmean(accuracies):.4f}",
             "std": "" if std is None else f"{std:.4f}",
             "spread over": f"{len(runs)} runs" if several else f"{first.num_classifiers} classifiers of 1 run"}
         for name in columns:

@@ -11,6 +11,7 @@ import shlex
 import statistics
 from typing import Any, Mapping
 
+import dp_accounting
 import numpy as np
 
 from datalens_tf import __version__, _files, _text
@@ -19,8 +20,8 @@ from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import charts, plots, references
 from datalens_tf.evaluation.evaluate import Evaluation
 from datalens_tf.methods import config_from_json
-from datalens_tf.privacy import accounting
-from datalens_tf.privacy.statement import parse_statement, round_up
+from datalens_tf.privacy import accounting, verification
+from datalens_tf.privacy.statement import render_text, round_up
 
 _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
@@ -44,10 +45,15 @@ class RunFacts:
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "RunFacts":
-        """Reads a run folder or a released checkpoint; raises CheckpointError where a file is missing or damaged."""
+        """Reads a run folder or a released checkpoint.
+
+        Raises:
+          CheckpointError: a file is missing or damaged.
+          LedgerError: the statement does not follow from the ledger.
+        """
+        statement = verification.run_statement(folder)
         try:
             config = config_from_json((folder / "config.json").read_text(encoding="utf-8"))
-            statement = parse_statement((folder / "privacy.json").read_bytes())
             text = (folder / "privacy.txt").read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise CheckpointError(
@@ -57,13 +63,17 @@ class RunFacts:
 
     @classmethod
     def read_export(cls, folder: pathlib.Path) -> "RunFacts | None":
-        """Reads the statement in a SavedModel; None where it has none, or none that can be understood."""
-        try:
-            statement = parse_statement((folder / "assets.extra" / "privacy.json").read_bytes())
-            text = (folder / "assets.extra" / "privacy.txt").read_text(encoding="utf-8")
-        except (OSError, ValueError):
+        """Reads the statement in a SavedModel; None where it has none.
+
+        Raises:
+          CheckpointError: the statement is damaged.
+          LedgerError: it does not follow from what was charged.
+        """
+        statement = verification.export_statement(folder)
+        if statement is None:
             return None
-        return cls(config=None, statement=statement, statement_text=text, losses={}, seconds_per_step=None)
+        return cls(config=None, statement=statement, statement_text=render_text(statement), losses={},
+                   seconds_per_step=None)
 
 
 def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts | None,
@@ -119,7 +129,7 @@ def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Charts of the run: its budget, its training, its accuracy beside published ones."""
     statement, made = facts.statement, {}
     if statement["private"]:
-        if statement["num_charges"] > 1:
+        if statement["num_charges"] > 1 and verification.charges_of(statement) is not None:
             made["budget"] = _budget_chart(statement)
         if "utility" in metrics:
             utility = metrics["utility"]
@@ -134,20 +144,23 @@ def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 def _budget_chart(statement: Mapping[str, Any]) -> Any:
     """Epsilon after each charge, by each accountant."""
-    import dp_accounting
-
-    count = statement["num_charges"]
-    event = dp_accounting.GaussianDpEvent(statement["noise_multiplier_per_step"])
-    if "sampling_probability" in statement:
-        event = dp_accounting.PoissonSampledDpEvent(statement["sampling_probability"], event)
-    if statement.get("num_discriminators", 1) > 1:
-        event = dp_accounting.SampledWithoutReplacementDpEvent(statement["num_discriminators"], 1, event)
+    charged, count = verification.charges_of(statement), statement["num_charges"]
     every = max(1, -(-count // _CURVE_POINTS))
     steps = sorted({1, *range(every, count + 1, every), count})
-    curves = {name: _filled(steps, [accounting.epsilon(event, step, statement["delta"], name, statement["adjacency"])
-                            for step in steps])
+    curves = {name: _filled(steps, [
+        accounting.epsilon_of(_first_charges(charged, step), statement["delta"], name, statement["adjacency"])
+        for step in steps])
               for name in statement["epsilon_by_accountant"]}
     return charts.budget_chart(curves, statement["epsilon_budget"], statement["accountant"])
+
+
+def _first_charges(charged, count):
+    """Events of the first so many of them."""
+    events = []
+    for equal in charged:
+        events.append(dp_accounting.SelfComposedDpEvent(equal.unit, min(equal.count, count)))
+        count -= min(equal.count, count)
+    return events
 
 
 def _filled(steps, values):

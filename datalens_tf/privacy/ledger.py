@@ -40,24 +40,21 @@ class Charge:
     Attributes:
       index: position in the ledger, from 0.
       step: the generator step it was charged for; None where a crash left the line unreadable.
-      event: what was charged. A release that n charges of `unit` pay for has one line, with the n-fold composition.
+      event: what was charged. A release that several charges pay for has one line, with their composition.
+      count: how many charges of `unit` the line is.
       start: random id of the process that charged; None in ledgers of version 1.
     """
 
     index: int
     step: int | None
     event: dp_accounting.DpEvent
+    count: int = 1
     start: str | None = dataclasses.field(default=None, compare=False)
 
     @property
     def unit(self) -> dp_accounting.DpEvent:
-        """The event that `count` charges are made of."""
-        return _unit(self.event)[0]
-
-    @property
-    def count(self) -> int:
-        """How many charges of `unit` the line is."""
-        return _unit(self.event)[1]
+        """The event of one charge."""
+        return self.event if self.count == 1 else self.event.event
 
 
 class PrivacyLedger:
@@ -198,7 +195,8 @@ class PrivacyLedger:
     def until(self, num_lines: int) -> "PrivacyLedger":
         """The ledger as it was after its first so many charges; it cannot be spent from."""
         lines = self._lines[:1 + num_lines]
-        return self._from_records(self.path, [_files.parse_json(line) for line in lines], self._hashes[:len(lines)], lines)
+        records = [_files.parse_json(line) for line in lines]
+        return self._from_records(self.path, records, self._hashes[:len(lines)], lines)
 
     def hash_of(self, index: int) -> str:
         """The head that the ledger had once the charge of this index was made; -1 for that without charges."""
@@ -230,7 +228,7 @@ class PrivacyLedger:
         Raises:
           InvalidArgumentError: the event cannot be priced, say because its noise multiplier is NaN.
         """
-        unit, count = _unit(event)
+        unit, count = _split(event, self.step_event)
         if self._all_charges_are(unit):
             # All steps cost the same: how many are affordable is computed once, not an epsilon before every step.
             if self._affordable is None:
@@ -246,7 +244,7 @@ class PrivacyLedger:
         """Charges the event and returns the index of the charge. On disk before this returns; then draw the noise.
 
         Args:
-          event: what is about to be released.
+          event: what is about to be released; a `SelfComposedDpEvent` of what a step costs is so many charges at once.
           step: the generator step that it is for. A step can be charged more than once: a charge whose noisy sum was
             lost is burnt, not refunded.
 
@@ -261,7 +259,9 @@ class PrivacyLedger:
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={self.epsilon_budget:g} does not pay for another step: {self.spent():.5g} "
                 f"is spent after {self.num_charges} charges (accountant {self.accountant}, delta={self.delta:g}).")
-        charge = Charge(index=len(self.charges), step=int(step), event=event, start=self._start)
+        unit, count = _split(event, self.step_event)
+        charge = Charge(index=len(self.charges), step=int(step), event=unit if count == 1 else event, count=count,
+                        start=self._start)
         line, digest = _seal(_charge_record(charge), self.head)
         self._append(line)
         self._add(charge, line, digest)
@@ -301,12 +301,13 @@ class PrivacyLedger:
             header, *rest = records
             if header["kind"] != "header" or header["version"] not in _READABLE:
                 raise _damaged(path, number, f"is no header of version {' or '.join(map(str, _READABLE))}")
-            charges = []
+            charges, step_event = [], decode_event(header["step_event"])
             for number, record in enumerate(rest, start=2):
                 if record["kind"] != "charge" or record["index"] != number - 2:
                     raise _damaged(path, number, f"is not charge {number - 2}")
-                charges.append(Charge(index=record["index"], step=record["step"],
-                                      event=decode_event(record["event"]), start=record.get("start")))
+                event = decode_event(record["event"])
+                charges.append(Charge(index=record["index"], step=record["step"], event=event,
+                                      count=_split(event, step_event)[1], start=record.get("start")))
             number = 1
             return cls(path, header, tuple(charges), hashes, lines)
         except (KeyError, TypeError, InvalidArgumentError) as error:
@@ -317,7 +318,8 @@ class PrivacyLedger:
         if rest:
             worst = max([self.step_event, *self._events()],
                         key=lambda event: accounting.epsilon_of([event], self.delta, self.accountant, self.adjacency))
-            charge = Charge(index=len(self.charges), step=None, event=worst, start=self._start)
+            charge = Charge(index=len(self.charges), step=None, event=worst, start=self._start,
+                            count=_split(worst, self.step_event)[1])
             self._add(charge, *_seal(_charge_record(charge), self.head))
 
     def _append(self, line: bytes) -> None:
@@ -387,9 +389,11 @@ def _charge_record(charge: Charge) -> dict[str, Any]:
             "start": charge.start, "id": secrets.token_hex(8)}
 
 
-def _unit(event: dp_accounting.DpEvent) -> tuple[dp_accounting.DpEvent, int]:
-    """The event that is composed with itself, and how often."""
-    return (event.event, event.count) if isinstance(event, dp_accounting.SelfComposedDpEvent) else (event, 1)
+def _split(event: dp_accounting.DpEvent, step_event: dp_accounting.DpEvent) -> tuple[dp_accounting.DpEvent, int]:
+    """The event that is composed with itself, and how often; a step may be such a composition, and is one charge."""
+    if isinstance(event, dp_accounting.SelfComposedDpEvent) and event != step_event:
+        return event.event, event.count
+    return event, 1
 
 
 def encode_event(event: Any) -> Any:

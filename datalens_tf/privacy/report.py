@@ -7,7 +7,7 @@ from datalens_tf.config import ACCOUNTANTS, DataLensConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.privacy.ledger import Charge, PrivacyLedger
 from datalens_tf.privacy.statement import round_up
 
 
@@ -58,6 +58,10 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
     All charges of all ledgers are composed adaptively: later releases may depend on earlier ones. Where the ledgers are
     about different records the sum promises less than is true.
 
+    Copies of one run that were both continued are forks: what they have in common is counted once, and what each was
+    charged since then is counted as well. They are known by the random ids in their lines, which ledgers of version 1
+    do not have: of these all charges are counted.
+
     Args:
       ledgers: at least one, each of a different file.
       delta: at which epsilon is computed; by default that of the ledgers, if they agree.
@@ -77,29 +81,62 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
     relations = sorted({ledger.adjacency for ledger in ledgers})
     _validate.require(len(relations) == 1, "adjacency", relations, "to be one: guarantees of different neighbours do "
                       "not add up")
-    kinds = {charge.event for ledger in ledgers for charge in ledger.charges}
-    accountants = [name for name in accountants if all(name in accounting.applicable(event) for event in kinds)]
+    units = [charge.unit for ledger in ledgers for charge in ledger.charges]
+    accountants = [name for name in accountants if all(name in accounting.applicable(unit) for unit in units)]
     _validate.require(bool(accountants), "accountant", ", ".join(ACCOUNTANTS), "to know these releases; use rdp or pld")
 
-    def epsilons(parts):
-        events = [charge.event for ledger in parts for charge in ledger.charges]
+    def epsilons(charges):
+        events = [charge.event for charge in charges]
         return {name: accounting.epsilon_of(events, delta, name, relations[0]) for name in accountants}
 
-    return {"delta": delta, "adjacency": relations[0], "num_charges": sum(len(ledger.charges) for ledger in ledgers),
-            "ledgers": [{"path": str(ledger.path), "num_charges": len(ledger.charges), "epsilon": epsilons([ledger])}
-                        for ledger in ledgers],
-            "epsilon": epsilons(ledgers)}
+    together = _distinct_charges(ledgers)
+    return {"delta": delta, "adjacency": relations[0], "num_charges": sum(charge.count for charge in together),
+            "forks": _forks(ledgers),
+            "ledgers": [{"path": str(ledger.path), "num_charges": ledger.num_charges,
+                         "epsilon": epsilons(ledger.charges)} for ledger in ledgers],
+            "epsilon": epsilons(together)}
+
+
+def _distinct_charges(ledgers: Sequence[PrivacyLedger]) -> list[Charge]:
+    """All charges; a line that several ledgers have, with all that came before it, is one."""
+    return list({(ledger.hash_of(charge.index) if ledger.version > 1 else (str(ledger.path), charge.index)): charge
+                 for ledger in ledgers for charge in ledger.charges}.values())
+
+
+def _forks(ledgers: Sequence[PrivacyLedger]) -> list[dict[str, Any]]:
+    """Ledgers of the same run: how many charges they share, and how many were made in one of them only."""
+    runs: dict[str, list[PrivacyLedger]] = {}
+    for ledger in ledgers:
+        if ledger.run_id is not None:
+            runs.setdefault(ledger.run_id, []).append(ledger)
+    found = []
+    for run_id, copies in runs.items():
+        if len(copies) > 1:
+            hashes = [{ledger.hash_of(charge.index): charge.count for charge in ledger.charges} for ledger in copies]
+            shared = set.intersection(*map(set, hashes))
+            found.append({"run_id": run_id, "ledgers": [str(ledger.path) for ledger in copies],
+                          "shared_charges": sum(hashes[0][line] for line in shared),
+                          "own_charges": [sum(count for line, count in own.items() if line not in shared)
+                                          for own in hashes]})
+    return found
 
 
 def render_composition(report: dict[str, Any]) -> str:
     """The dictionary of `composition_report` as a table, numbers rounded up."""
-    rows = [("charges", *report["epsilon"], "ledger")]
+    rows, notes = [("charges", *report["epsilon"], "ledger")], []
     rows += [(str(part["num_charges"]), *map(round_up, part["epsilon"].values()), part["path"])
              for part in report["ledgers"]]
     rows.append((str(report["num_charges"]), *map(round_up, report["epsilon"].values()), "all together"))
+    for fork in report["forks"]:
+        forked = sum(own > 0 for own in fork["own_charges"]) > 1
+        notes.append(
+            f"{' and '.join(fork['ledgers'])} are {'forks' if forked else 'copies'} of one run: they share "
+            f"{fork['shared_charges']} charges, which are counted once, and have "
+            f"{', '.join(map(str, fork['own_charges']))} of their own."
+            + (" A copy of this run was continued as well: both were released, and both are paid for." if forked else ""))
     lines = [f"Epsilon at delta {report['delta']:g} by accountant, {report['adjacency']}, of releases about the same "
              "records:"]
-    return "\n".join([*lines, *("".join(f"{cell:>13}" for cell in row[:-1]) + "  " + row[-1] for row in rows)])
+    return "\n".join([*lines, *("".join(f"{cell:>13}" for cell in row[:-1]) + "  " + row[-1] for row in rows), *notes])
 
 
 def render_tables(report: dict[str, Any]) -> str:

@@ -214,8 +214,12 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
       delta: in (0, 1).
       adjacency: one of `accounting.RELATIONS`.
     """
-    units = {charge.unit for charge in charges}
-    return {name: accounting.epsilon_of([charge.event for charge in charges], delta, name, adjacency)
+    events = [charge.event for charge in charges]
+    units: list[dp_accounting.DpEvent] = []
+    for charge in charges:  # Few, and not all of them can be members of a set.
+        if charge.unit not in units:
+            units.append(charge.unit)
+    return {name: accounting.epsilon_of(events, delta, name, adjacency)
             for name in ACCOUNTANTS if all(name in accounting.applicable(unit) for unit in units)}
 
 

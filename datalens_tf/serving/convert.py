@@ -19,17 +19,18 @@ from typing import Callable
 
 import tensorflow as tf
 
-from datalens_tf import _text
+from datalens_tf import _checksums, _text
 from datalens_tf._files import PathLike, parse_json
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.privacy.statement import meaning, render_text, round_up
 from datalens_tf.serving.export import LoadedGenerator
+from datalens_tf.serving.verification import converted_checksums, onnx_digest, tflite_digest
 
 # onnxruntime-web, published on npm: the library, and the program that it loads.
 _WEB_PACKAGE = "onnxruntime-web@1.30.0"
 _WEB_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
 _OPSET = 15
-_STATED = ("privacy.json", "privacy.txt", "model.json", "MODEL_CARD.md", "LICENSE")
+_STATED = ("ledger.jsonl", "privacy.json", "privacy.txt", "model.json", "MODEL_CARD.md", "LICENSE")
 
 
 def to_onnx(generator: LoadedGenerator) -> bytes:
@@ -43,7 +44,9 @@ def to_onnx(generator: LoadedGenerator) -> bytes:
     model, _ = tf2onnx.convert.from_function(function, specs, opset=_OPSET)
     for value in [*model.graph.input, *model.graph.output]:
         value.type.tensor_type.shape.dim[0].dim_param = "n"
-    onnx.helper.set_model_props(model, stated(generator))
+    texts = stated(generator)
+    sums = converted_checksums(texts, onnx_digest(model))
+    onnx.helper.set_model_props(model, texts | {_checksums.NAME: sums})
     onnx.checker.check_model(model)
     return model.SerializeToString()
 
@@ -52,9 +55,10 @@ def to_tflite(generator: LoadedGenerator) -> bytes:
     """A TensorFlow Lite model; the statement and the model card are associated files: it is a zip archive, too."""
     function, _ = _function(generator)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], generator.model)
-    buffer = io.BytesIO(converter.convert())
+    data, texts = converter.convert(), stated(generator)
+    buffer, sums = io.BytesIO(data), converted_checksums(texts, tflite_digest(data))
     with zipfile.ZipFile(buffer, "a") as archive:
-        for name, text in stated(generator).items():
+        for name, text in (texts | {_checksums.NAME: sums}).items():
             archive.writestr(zipfile.ZipInfo(name), text)
     return buffer.getvalue()
 

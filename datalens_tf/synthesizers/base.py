@@ -8,14 +8,17 @@ import tempfile
 import typing
 from typing import Any, ClassVar, Mapping, Sequence
 
+import dp_accounting
 import numpy as np
 
-from datalens_tf import _files
+from datalens_tf import _checksums, _files
 from datalens_tf.config import MethodConfig, PerformanceOptions, preset
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.evaluation.plots import image_grid, png_bytes
+from datalens_tf.privacy import verification
 from datalens_tf.privacy.statement import render_text
+from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.serving.drawing import sample_from
 from datalens_tf.serving.export import (
     LoadedGenerator, copy_export, export_generator, load_generator, read_metadata)
@@ -102,11 +105,18 @@ class RunSynthesizer(Synthesizer):
 
     @classmethod
     def load(cls, run_dir: str | os.PathLike) -> "typing.Self":
-        """A finished run. Raises CheckpointError if the folder holds none."""
+        """A finished run.
+
+        Raises:
+          CheckpointError: the folder holds none.
+          LedgerError: its statement does not follow from its ledger.
+        """
         folder = RunFolder(run_dir)
         if not folder.statement_json.exists():
             raise CheckpointError(f"{folder.path} holds no finished run: train in it first, with --resume to continue.")
-        return cls(cls.config_class.from_json(folder.config.read_text()), run_dir=run_dir)
+        run = cls(cls.config_class.from_json(folder.config.read_text()), run_dir=run_dir)
+        run.privacy_statement()
+        return run
 
     def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "typing.Self":
         return self.fit_dataset(as_dataset(images, labels, num_classes))
@@ -116,14 +126,15 @@ class RunSynthesizer(Synthesizer):
         self.config = self.config.replace(
             dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
         student, statement = self._train(dataset)
-        self._write_generator(student, self.folder.generator, statement, class_names=dataset.class_names,
-                              overwrite=True)
+        self._write_generator(student, self.folder.generator, statement, self._ledger(),
+                              class_names=dataset.class_names, overwrite=True)
         self._generator = None
         _files.atomic_write(self.folder.samples_png, png_bytes(image_grid(student.sample_grid()), scale=2))
         x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
         _files.atomic_write(self.folder.samples, _files.npz_bytes({"x": x, "y": y}))
         _files.atomic_write(self.folder.statement_text, render_text(statement))
         _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
+        self.folder.seal()
         return self
 
     @abc.abstractmethod
@@ -144,10 +155,14 @@ class RunSynthesizer(Synthesizer):
         return sample_from(self._generator.sample, self._generator.num_classes, num_images, labels=labels, seed=seed)
 
     def privacy_statement(self) -> dict[str, Any]:
-        try:
-            return _files.parse_json(self.folder.statement_json.read_text())
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.") from error
+        """See `Synthesizer.privacy_statement`; raises LedgerError where it does not follow from the run's ledger."""
+        if not self.folder.statement_json.exists():
+            raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
+        return verification.run_statement(self.folder.path)
+
+    @abc.abstractmethod
+    def step_event(self) -> dp_accounting.DpEvent | None:
+        """What one charge costs under the resolved settings; None of a method that is not private."""
 
     def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None,
                license_text: str | None = None) -> pathlib.Path:
@@ -159,7 +174,11 @@ class RunSynthesizer(Synthesizer):
             return self._export_step(directory, version, step, statement["num_records"], terms)
         model = read_metadata(self.folder.generator / "1")
         return copy_export(self.folder.generator / "1", directory, version=version, assets={
-            **_statement_files(statement, model, self._metrics()), **terms})
+            **_statement_files(statement, model, self._ledger(), self._metrics()), **terms})
+
+    def _ledger(self) -> bytes | None:
+        """The ledger, which goes with the statement so that others can compute the price again."""
+        return PrivacyLedger.read(self.folder.ledger).content if self.folder.ledger.exists() else None
 
     def _metrics(self) -> dict[str, Any] | None:
         """What an evaluation of the generator found, if there was one."""
@@ -177,8 +196,9 @@ class RunSynthesizer(Synthesizer):
         raise InvalidArgumentError(f"Expected no step={step}: the method {self.config.method} keeps the generator of "
                                    "the whole run only.")
 
-    def _write_generator(self, student: AveragedGenerator, directory, statement: dict[str, Any], *,
-                         class_names: Sequence[str], terms: Mapping[str, str] | None = None, **kwargs) -> pathlib.Path:
+    def _write_generator(self, student: AveragedGenerator, directory, statement: dict[str, Any], ledger: bytes | None,
+                         *, class_names: Sequence[str], terms: Mapping[str, str] | None = None, **kwargs
+                         ) -> pathlib.Path:
         """Writes a released generator with its statement."""
         model = {"image_shape": self.config.image_shape, "num_classes": self.config.num_classes,
                  "class_names": class_names}
@@ -186,11 +206,12 @@ class RunSynthesizer(Synthesizer):
         return export_generator(
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.num_classes,
             latent_distribution=self.config.latent_distribution, class_names=class_names, **kwargs,
-            assets={**_statement_files(statement, model), "LICENSE": LICENSE, **(terms or {})})
+            assets={**_statement_files(statement, model, ledger), "LICENSE": LICENSE, **(terms or {})})
 
 
-def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], metrics: dict[str, Any] | None = None
-                     ) -> dict[str, str]:
-    """What says in an export what is promised: for programs, in full, and in short."""
-    return {"privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),
+def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None,
+                     metrics: dict[str, Any] | None = None) -> dict[str, str | bytes]:
+    """What says in an export what is promised, for programs, in full, and in short; and what it follows from."""
+    return {**({} if ledger is None else {verification.LEDGER: ledger}),
+            "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),
             "MODEL_CARD.md": render_card(statement, model, metrics)}

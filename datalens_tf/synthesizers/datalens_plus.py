@@ -190,6 +190,9 @@ class DataLensPlus(RunSynthesizer):
 
         return int(np.argmax(releases.get(config.selection_charges, mechanism, counted)))
 
+    def step_event(self) -> dp_accounting.DpEvent:
+        return dp_accounting.GaussianDpEvent(self.config.noise_multiplier)
+
     def request_stop(self) -> None:
         if self._stop_requested is None:
             raise KeyboardInterrupt

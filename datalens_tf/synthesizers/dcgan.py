@@ -45,6 +45,9 @@ class Dcgan(RunSynthesizer):
         return gan.student, make_statement(config, guarantee, None, 0, noise_source(config), len(dataset)) | {
             "num_steps": config.num_steps}
 
+    def step_event(self) -> None:
+        return None
+
     def request_stop(self) -> None:
         if self._loop is None:  # Nothing that could be saved has begun.
             raise KeyboardInterrupt

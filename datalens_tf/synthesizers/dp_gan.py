@@ -24,6 +24,7 @@ examples are clipped one by one, too, and the discriminator learns by SGD. What 
 import math
 from typing import Any
 
+import dp_accounting
 import numpy as np
 import tensorflow as tf
 
@@ -88,6 +89,9 @@ class DpGan(RunSynthesizer):
         return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
                                            gan.noise, len(dataset))
 
+    def step_event(self) -> dp_accounting.DpEvent:
+        return _mechanism(self.config).dp_event()
+
     def request_stop(self) -> None:
         if self._loop is None:  # Nothing that could be saved has begun.
             raise KeyboardInterrupt
@@ -111,8 +115,7 @@ class PrivateGan:
 
     def __init__(self, config: DpGanConfig, dataset: Dataset, noise: NoiseSource):
         self._config, self._dataset, self.noise = config, dataset, noise
-        self.mechanism = GaussianSum(clip_norm=config.clip_norm, noise_multiplier=config.noise_multiplier,
-                                     adjacency=config.ADJACENCY, sampling_probability=config.sampling_probability)
+        self.mechanism = _mechanism(config)
         self.student = AveragedGenerator(config)
         self.critic = Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
                              seed=config.seed)
@@ -210,6 +213,12 @@ class PrivateGan:
         return logits if self._config.loss == "wasserstein" else tf.nn.softplus(logits)
 
 
+def _mechanism(config: DpGanConfig) -> GaussianSum:
+    """What releases a step's gradient."""
+    return GaussianSum(clip_norm=config.clip_norm, noise_multiplier=config.noise_multiplier,
+                       adjacency=config.ADJACENCY, sampling_probability=config.sampling_probability)
+
+
 def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:
     """How far apart images are, for latents that far apart (Mao et al. 2019, equation 3, of means).
 
@@ -239,8 +248,7 @@ def _resolved(config: DpGanConfig, num_records: int) -> DpGanConfig:
     if config.sampling_probability is None:
         config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
     if config.noise_multiplier is None:
-        mechanism = GaussianSum(clip_norm=config.clip_norm, noise_multiplier=1.0, adjacency=config.ADJACENCY,
-                                sampling_probability=config.sampling_probability)
+        mechanism = _mechanism(config.replace(noise_multiplier=1.0))
         multiplier = accounting.calibrate(
             lambda z: mechanism.with_noise(z).dp_event(), config.num_steps, config.epsilon, config.delta,
             config.accountant, config.ADJACENCY)

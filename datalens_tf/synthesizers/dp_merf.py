@@ -18,6 +18,7 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
 import functools
 from typing import Any, Callable, Iterator
 
+import dp_accounting
 import numpy as np
 import tensorflow as tf
 
@@ -104,6 +105,9 @@ class DpMerf(RunSynthesizer):
             seeds=f"seed {config.seed} for random features, weights, latents and labels")
         return student, make_statement(config, guarantee, ledger, ledger.num_charges - len(releases), noise,
                                        num_records)
+
+    def step_event(self) -> dp_accounting.DpEvent:
+        return MeanEmbedding(noise_multiplier=self.config.noise_multiplier).dp_event()
 
     def request_stop(self) -> None:
         if self._loop is None:  # Nothing that could be saved has begun.

@@ -8,6 +8,7 @@ import abc
 import zlib
 from typing import Any, Callable, ClassVar, Sequence
 
+import dp_accounting
 import numpy as np
 import tensorflow as tf
 
@@ -109,6 +110,9 @@ class FederatedSynthesizer(RunSynthesizer):
                      f", and seed {config.partition_seed} for dealing records to users"))
         return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
                                            noise, len(dataset))
+
+    def step_event(self) -> dp_accounting.DpEvent:
+        return self.gan_class.mechanism(self.config, self.config.noise_multiplier).dp_event()
 
     def request_stop(self) -> None:
         if self._loop is None:  # Nothing that could be saved has begun.

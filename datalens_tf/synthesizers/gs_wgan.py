@@ -20,6 +20,7 @@ import json
 import secrets
 from typing import Any, Callable, Sequence
 
+import dp_accounting
 import numpy as np
 import tensorflow as tf
 
@@ -111,6 +112,9 @@ class GsWgan(RunSynthesizer):
                   "the partitions")
         return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
                                            noise, len(dataset))
+
+    def step_event(self) -> dp_accounting.DpEvent:
+        return _mechanism(self.config, self.config.noise_multiplier).dp_event()
 
     def request_stop(self) -> None:
         if self._loop is None:  # Nothing that could be saved has begun.

@@ -4,6 +4,8 @@ import abc
 import pathlib
 from typing import Any, ClassVar
 
+import dp_accounting
+
 from datalens_tf import _validate
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset
@@ -55,7 +57,11 @@ class VotedSynthesizer(RunSynthesizer):
         ledger = PrivacyLedger.read(self.folder.ledger).until(paid[-1] + 1)
         statement = self._statement(ledger, ledger.num_charges - len(paid), num_records)
         names = read_metadata(self.folder.generator / "1")["class_names"]
-        return self._write_generator(student, directory, statement, class_names=names, terms=terms, version=version)
+        return self._write_generator(student, directory, statement, ledger.content, class_names=names, terms=terms,
+                                     version=version)
+
+    def step_event(self) -> dp_accounting.DpEvent:
+        return self._mechanism().dp_event(self.config.batch_size)
 
     @abc.abstractmethod
     def _mechanism(self) -> Mechanism:

@@ -8,7 +8,7 @@ from typing import Any
 import dp_accounting
 import numpy as np
 
-from datalens_tf import _files
+from datalens_tf import _checksums, _files
 from datalens_tf.config import MethodConfig, config_digest
 from datalens_tf.errors import CheckpointError, LedgerError
 from datalens_tf.privacy.delta import check_delta
@@ -39,6 +39,9 @@ class RunFolder:
         self.releases = self.private / "releases"
         self.identity = self.private / "data.json"
         self.private_log = self.private / "training.jsonl"
+        # What a finished run can be verified by; folders with all that is in them.
+        self.sealed = (self.config, self.ledger, self.statement_json, self.statement_text, self.samples,
+                       self.samples_png, self.generator)
 
     def create(self) -> None:
         """Makes the folders; raises DataLensError where the operating system refuses."""
@@ -46,6 +49,11 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self.private.mkdir(mode=0o700, exist_ok=True)
             self.private.chmod(0o700)
+
+    def seal(self) -> None:
+        """Writes the checksums of the files that a finished run hands out."""
+        files = [file for path in self.sealed for file in ([path] if path.is_file() else path.rglob("*"))]
+        _checksums.write(self.path, [file for file in files if file.is_file()])
 
     def paid_for(self) -> pathlib.Path | None:
         """Something in the folder that exists only once there is a ledger; None if there is nothing."""

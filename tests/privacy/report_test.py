@@ -8,7 +8,7 @@ import pytest
 from datalens_tf import cli
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.privacy import PrivacyLedger
+from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.privacy.report import composition_report, render_composition
 
 
@@ -45,6 +45,42 @@ def test_the_same_file_and_different_deltas_are_refused(tmp_path):
         composition_report([first, other])
     assert composition_report([first, other], 1e-5)["epsilon"]["gdp"] == pytest.approx(
         composition_report([first, ledger(tmp_path / "c", 20.0, 3)])["epsilon"]["gdp"])
+
+
+def test_forks_of_one_run_are_recognised_and_both_are_paid_for(tmp_path):
+    """Two copies of a run that were both continued released twice; what they had in common was released once."""
+    run = ledger(tmp_path / "run", 20.0, 30)
+    for name in ("backup", "longer"):
+        (tmp_path / name).write_bytes((tmp_path / "run").read_bytes())
+        PrivacyLedger.open(tmp_path / name).spend(run.step_event, step=30)
+    run.spend(run.step_event, step=30)
+    PrivacyLedger.open(tmp_path / "longer").spend(run.step_event, step=31)
+    report = composition_report([PrivacyLedger.read(tmp_path / name) for name in ("run", "backup", "longer")])
+    assert report["num_charges"] == 30 + 1 + 1 + 2
+    (fork,) = report["forks"]
+    assert (fork["run_id"], fork["shared_charges"], fork["own_charges"]) == (run.run_id, 30, [1, 1, 2])
+    assert report["epsilon"]["gdp"] == accounting.epsilon(run.step_event, 34, 1e-5, "gdp")
+    text = render_composition(report)
+    assert "forks of one run: they share 30 charges, which are counted once, and have 1, 1, 2 of their own" in text
+    # An earlier state of a run costs nothing beside the run, and other runs are other runs.
+    (tmp_path / "earlier").write_bytes(run.until(10).content)
+    report = composition_report([run, PrivacyLedger.read(tmp_path / "earlier"), ledger(tmp_path / "other", 20.0, 3)])
+    assert report["num_charges"] == 31 + 3 and len(report["forks"]) == 1
+    assert "copies of one run" in render_composition(report) and "are forks" not in render_composition(report)
+
+
+def test_a_release_drawn_twice_from_a_copied_folder_costs_twice(tmp_path):
+    """The one release of DP-MERF at epsilon 1, from a folder that was copied before it was made."""
+    event = dp_accounting.GaussianDpEvent(accounting.calibrate_noise_multiplier(1, 1.0, 1e-5, "gdp"))
+    PrivacyLedger.create(tmp_path / "a", epsilon=1.0, delta=1e-5, accountant="gdp", config_digest="", step_event=event)
+    (tmp_path / "b").write_bytes((tmp_path / "a").read_bytes())
+    drawn = []
+    for name in ("a", "b"):
+        drawn.append(PrivacyLedger.open(tmp_path / name))
+        drawn[-1].spend(event, step=1)
+    report = composition_report(drawn)
+    assert report["epsilon"]["gdp"] == pytest.approx(1.4652, abs=1e-4)
+    assert report["forks"][0]["own_charges"] == [1, 1]
 
 
 def test_the_table_never_rounds_down(tmp_path):

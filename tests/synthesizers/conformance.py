@@ -14,14 +14,15 @@ from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError,
 from datalens_tf.methods import config_from_json
 from datalens_tf.privacy import PrivacyLedger, accounting, render_text
 from datalens_tf.privacy.statement import parse_statement, round_up
+from datalens_tf.serving.verification import verify
 from datalens_tf.synthesizers.registry import synthesizer
 from datalens_tf.training import loop
 from datalens_tf.training.callbacks import Callback
 from tests import ledgers
 from tests.training import tiny
 
-PUBLIC_FILES = {"config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz", "samples.png",
-                "generator", "private"}
+PUBLIC_FILES = {"SHA256SUMS", "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz",
+                "samples.png", "generator", "private"}
 
 
 class SynthesizerConformance:
@@ -70,8 +71,14 @@ class SynthesizerConformance:
         for name, value in statement["epsilon_by_accountant"].items():
             assert value == accounting.epsilon_of([charge.event for charge in ledger.charges], self.CONFIG.delta, name,
                                                   ledger.adjacency)
-        assert statement["num_charges"] == len(ledger.charges) > 0
+        assert statement["num_charges"] == ledger.num_charges > 0
+        assert (statement["run_id"], statement["ledger_head"]) == (ledger.run_id, ledger.head)
         assert self.CONFIG.CHOSEN in statement["settings_chosen"] and self.CONFIG.CHOSEN in " ".join(text.split())
+
+    def test_what_it_leaves_can_be_verified(self, run, tmp_path):
+        for path in (run.folder.path, run.export(tmp_path).parent):
+            checks = verify(path)
+            assert all(check.passed for check in checks), checks
 
     def test_samples_are_balanced_reproducible_and_as_labelled(self, run):
         x, y = run.sample(30, seed=4)
