@@ -27,7 +27,8 @@ ENTRIES = sorted(path for path in CHECKPOINTS.iterdir() if path.is_dir())
 ALLOWED = re.compile(
     r"SHA256SUMS|config\.json|ledger\.jsonl|privacy\.(json|txt)|metrics\.json|report\.html|samples\.png|generator/1/("
     r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-00000-of-00001)|"
-    r"assets\.extra/(model\.json|ledger\.jsonl|privacy\.(json|txt)|MODEL_CARD\.md|LICENSE|SHA256SUMS|tf_serving_warmup_requests))")
+    r"assets\.extra/(model\.json|ledger\.jsonl|privacy\.(json|txt)|MODEL_CARD\.md|LICENSE|SHA256SUMS|"
+    r"tf_serving_warmup_requests))")
 ACCURACY = 1e-9  # of a recomputed epsilon, relative
 
 

@@ -87,8 +87,8 @@ def test_interrupt_saves_the_state_and_exits_130(interrupted):
 
 def test_resume_ends_the_run_with_every_file(finished):
     names = {path.name for path in finished.iterdir()}
-    assert names == {"config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "generator", "samples.npz",
-                     "samples.png", "logs", "private"}
+    assert names == {"SHA256SUMS", "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "generator",
+                     "samples.npz", "samples.png", "logs", "private"}
     statement = json.loads((finished / "privacy.json").read_text())
     assert (statement["num_charges"], statement["num_burnt_charges"]) == (4, 0)
     assert 0 < statement["epsilon"] <= 100

@@ -1,5 +1,8 @@
 """What tests do to ledgers."""
 
+import hashlib
+import json
+
 from datalens_tf.privacy import PrivacyLedger
 
 LOSSES = ("everything", "the last charges", "another run's")
@@ -23,3 +26,15 @@ def lose(path, loss):
             secret_noise=ledger.secret_noise)
         for charge in ledger.charges:
             other.spend(charge.event, step=charge.step)
+
+
+def as_version_1(path):
+    """Rewrites a ledger as versions before ids did."""
+    lines, previous = [], ""
+    for line in path.read_text().splitlines():
+        record = {name: value for name, value in json.loads(line).items()
+                  if name not in ("hash", "run_id", "secret_noise", "start", "id")}
+        record |= {"version": 1} if record["kind"] == "header" else {}
+        previous = hashlib.sha256((previous + json.dumps(record, sort_keys=True)).encode()).hexdigest()
+        lines.append(json.dumps(record | {"hash": previous}) + "\n")
+    path.write_text("".join(lines))

@@ -58,7 +58,8 @@ def fixture_run(tmp_path_factory):
 
 def test_the_run_folder(run):
     assert {path.name for path in run.folder.path.iterdir()} == {
-        "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "classifier.keras", "saved_model", "private"}
+        "SHA256SUMS", "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "classifier.keras", "saved_model",
+        "private"}
     assert run.folder.private.stat().st_mode & 0o777 == 0o700
     assert ClassifierConfig.from_json(run.folder.config.read_text()) == run.config
     assert (run.config.image_shape, run.config.num_classes, run.config.dataset) == ((8, 8, 1), 3, "tiny")

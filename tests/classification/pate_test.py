@@ -54,7 +54,8 @@ def make_finished(digits, public, tmp_path_factory):
 
 def test_a_run_folder_has_the_documented_files_and_no_others(finished):
     assert {path.name for path in finished.folder.iterdir()} == {
-        "config.json", "ledger.jsonl", "labels.npz", "student.npz", "privacy.json", "privacy.txt", "private"}
+        "SHA256SUMS", "config.json", "ledger.jsonl", "labels.npz", "student.npz", "privacy.json", "privacy.txt",
+        "private"}
     assert (finished.folder / "private").stat().st_mode & 0o077 == 0
     assert {path.name for path in (finished.folder / "private").rglob("*")} == {
         "data.json", "lock", "releases", "000001.npz"}  # No votes without noise.

@@ -16,8 +16,8 @@ from datalens_tf.synthesizers.datalens import DataLens
 from datalens_tf.synthesizers.registry import synthesizer
 from tests.training import tiny
 
-PUBLIC_FILES = {"config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz", "samples.png",
-                "generator", "private"}
+PUBLIC_FILES = {"SHA256SUMS", "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz",
+                "samples.png", "generator", "private"}
 CONFIG = tiny.CONFIG.replace(insecure_noise_seed=None, image_shape=None, num_classes=None, num_steps=2)
 
 

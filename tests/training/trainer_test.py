@@ -3,14 +3,17 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import numpy as np
 import pytest
 
+from datalens_tf import _files
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, DataLensError, LedgerError, TrainingInterrupted
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise_source
@@ -18,6 +21,7 @@ from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.trainer import Trainer, replay
+from tests import ledgers
 from tests.training import tiny
 
 CONFIG = tiny.CONFIG
@@ -222,12 +226,36 @@ def test_teachers_in_memory_and_in_a_file_give_the_same_generator_but_not_in_one
             train(tmp_path / name, options=options[1])
 
 
-def test_a_ledger_that_lost_charges_is_refused(tmp_path):
+@pytest.mark.parametrize("left", ["releases", "checkpoints"])
+@pytest.mark.parametrize("loss", ledgers.LOSSES)
+def test_a_ledger_that_lost_charges_is_refused(tmp_path, loss, left):
+    """Stored sums know their charges, and so do snapshots, whichever of them is left."""
     with pytest.raises(TrainingInterrupted):
         train(tmp_path, stop_after=2)
-    ledger = tmp_path / "ledger.jsonl"
-    ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(LedgerError, match="charge 1"):
+    for other in {"releases", "checkpoints"} - {left}:
+        shutil.rmtree(tmp_path / "private" / other)
+    ledgers.lose(tmp_path / "ledger.jsonl", loss)
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl .*put the run's newest ledger back"):
+        train(tmp_path)
+
+
+def test_an_interrupted_run_of_an_older_version_continues(tmp_path, reference):
+    """Its ledger has no ids, and its snapshots and stored sums name no head."""
+    with pytest.raises(TrainingInterrupted):
+        train(tmp_path, stop_after=2)
+    ledgers.as_version_1(tmp_path / "ledger.jsonl")
+    for path in (tmp_path / "private" / "releases").glob("*.npz"):
+        arrays = _files.read_npz(path)
+        del arrays["ledger_head"]
+        path.write_bytes(_files.npz_bytes(arrays))
+    (path,) = (tmp_path / "private" / "checkpoints").glob("step-*/meta.json")
+    meta = {name: value for name, value in json.loads(path.read_text()).items()
+            if name not in ("ledger_head", "checksum")}
+    path.write_text(json.dumps(meta | {"checksum": zlib.crc32(json.dumps(meta, sort_keys=True).encode())}))
+    _, student = train(tmp_path)
+    assert released_bytes(student) == reference[1]
+    (tmp_path / "ledger.jsonl").write_bytes(PrivacyLedger.read(tmp_path / "ledger.jsonl").until(1).content)
+    with pytest.raises(LedgerError, match="lacks charges"):
         train(tmp_path)
 
 
