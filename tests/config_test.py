@@ -188,7 +188,8 @@ def test_absurd_numbers_are_refused_whatever_the_setting(kind):
              if {int, float} & {hints[field.name], *typing.get_args(hints[field.name])}]
     assert len(names) > 10
     for name in names:
-        for value in (2**200, 1e300, -1e300, 5e-324, 10**12 if "seed" not in name and "noise" not in name else 10**30):
+        for value in (2**200, 1e300, -1e300, *([5e-324] if name != "vote_threshold" else []),  # Of which 0 is one.
+                      10**12 if "seed" not in name and "noise" not in name else 10**30):
             with pytest.raises(InvalidArgumentError) as caught:
                 KINDS[kind](**{name: value})
             assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
