@@ -54,8 +54,9 @@ setup(
         "Pillow",
         "requests",
         "tqdm",
-        # TensorBoard 2.15 imports pkg_resources, which setuptools 81 no longer has.
-        "setuptools<81",
+        # Before 78.1.1, a package index could make it write files anywhere (CVE-2025-47273). TensorBoard 2.15 imports
+        # pkg_resources, which setuptools 81 no longer has.
+        "setuptools>=78.1.1,<81",
     ],
     extras_require={
         "eval": _EVAL,

@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +15,7 @@ import time
 import numpy as np
 import pytest
 
-from datalens_tf import _files, cli
+from datalens_tf import _files, cli, errors
 from datalens_tf.cli import training
 from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.data import datasets
@@ -21,6 +23,7 @@ from datalens_tf.data.datasets import load_dataset
 from datalens_tf.evaluation import utility
 from datalens_tf.methods import config_class
 from datalens_tf.privacy import PrivacyLedger
+from datalens_tf.serving.client import ServerError
 from datalens_tf.training import callbacks
 
 # A run of seconds: four teachers, tiny networks.
@@ -339,6 +342,40 @@ def test_too_little_memory_is_one_line(error, tmp_path, datalens, monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", full)
     refused(datalens("train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY), "more memory than there is")
+
+
+# Exit statuses.
+
+
+@pytest.mark.parametrize("error, status", [
+    (errors.DataLensError("x"), 2), (errors.InvalidArgumentError("x"), 2), (errors.DataError("x"), 2),
+    (errors.CheckpointError("x"), 2), (errors.LedgerError("x"), 2), (errors.BudgetExhaustedError("x"), 3),
+    (errors.TrainingDivergedError("x"), 1), (errors.ActorError("x"), 1), (ServerError("x"), 1),
+    (errors.TrainingInterrupted("x"), 130), (KeyboardInterrupt(), 130), (RuntimeError("x"), 1), (MemoryError(), 2),
+    (OSError(28, "No space left on device", "file"), 2)])
+def test_every_error_has_a_documented_exit_status(error, status, tmp_path, datalens, monkeypatch):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    refused(datalens("train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY), status=status)
+    assert status in cli.EXIT_STATUSES
+
+
+def test_a_server_that_does_not_answer_exits_1(datalens, tmp_path):
+    with socket.socket() as nobody:  # Bound, but nobody listens.
+        nobody.bind(("localhost", 0))
+        refused(datalens("sample", f"--server=http://localhost:{nobody.getsockname()[1]}", "--model=mnist",
+                         "--retries=0", "--num_samples=3", "--output", tmp_path / "x.npz"), "did not answer", status=1)
+
+
+def test_help_and_readme_know_every_exit_status(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    readme = " ".join((pathlib.Path(__file__).parents[1] / "README.md").read_text().split())
+    for status, text in cli.EXIT_STATUSES.items():
+        assert f"{status} {text}" in said and re.search(rf"Exit status: [^.]*\b{status} ", readme)
 
 
 # Help, and what must be quick.

@@ -1,7 +1,7 @@
 """The command line: flags become settings, settings become one call.
 
-Exit status: 0 done; 2 usage or bad input, with one line on stderr; 3 the budget pays for no step; 130 interrupted, with
-the state saved; 1 anything else. Modules that load TensorFlow are imported by the commands that need them.
+`EXIT_STATUSES` says how a command may end; where it is not 0, one line on stderr says why. Modules that load TensorFlow
+are imported by the commands that need them.
 """
 
 import argparse
@@ -22,6 +22,17 @@ from datalens_tf import __version__
 from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training, verify
 from datalens_tf.config import check_magnitudes
 from datalens_tf.errors import DataLensError, InvalidArgumentError, PrivacyWarning
+
+
+EXIT_STATUSES = {
+    0: "done",
+    1: "something failed that other flags may not mend: a server or another process did not answer, training "
+       "diverged, or it is a bug (an internal error)",
+    2: "the command line, the data or a file is not what it must be, does not fit in memory or cannot be written; or "
+       "the audit caught a mechanism",
+    3: "the budget pays for no step",
+    130: "interrupted; the state of a run is saved",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,7 +114,9 @@ class _Parser(argparse_flags.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = _Parser(prog="datalens", description="Differentially private image generators.")
+    parser = _Parser(prog="datalens", description="Differentially private image generators.",
+                     epilog="Exit status: " + "; ".join(f"{status} {text}" for status, text in EXIT_STATUSES.items())
+                     + ".")
     parser.add_argument("--version", action="version", version=f"datalens {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
