@@ -27,6 +27,7 @@ KNOWN_DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender"
 
 _LARGEST_LABELS = 2**29  # bytes of the labels of both splits: 67 million records
 _LONGEST_NAME = 1024  # bytes of a user's name
+CHUNK = 1000  # records that `chunks` has at once
 _PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _PICTURE_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # others (alpha, CMYK, 16 bit) would lose something
 
@@ -85,7 +86,16 @@ def usable_only(dataset: Dataset) -> Dataset:
         users=None if dataset.users is None else dataset.users[dataset.usable])
 
 
-def chunks(dataset: Dataset, size: int = 1000) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def padded(records: np.ndarray, size: int) -> np.ndarray:
+    """Records and zeros behind them, `size` in all: what is computed of a batch is rounded as its shape has it.
+
+    Whoever computes numbers of records in chunks leaves out those of the zeros; then how many records are in the last
+    chunk, which another record decides, has no part in a record's numbers.
+    """
+    return np.concatenate([records, np.zeros((size - len(records), *records.shape[1:]), records.dtype)])
+
+
+def chunks(dataset: Dataset, size: int = CHUNK) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Images, float32 in [0, 1], and labels of all records, so many at a time."""
     for start in range(0, len(dataset), size):
         yield to_unit(dataset.images[start:start + size]), dataset.labels[start:start + size]

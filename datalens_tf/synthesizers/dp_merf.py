@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, chunks, fingerprint, usable_only
+from datalens_tf.data.datasets import CHUNK, Dataset, chunks, fingerprint, padded, usable_only
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
@@ -178,6 +178,6 @@ def _num_releases(config: DpMerfConfig) -> int:
 
 def feature_batches(dataset: Dataset, features: Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Features [n, D] and labels [n] of all records, in chunks."""
-    of = tf.function(features, reduce_retracing=True, autograph=False)
+    of = tf.function(features, autograph=False)
     for images, labels in chunks(dataset):
-        yield of(images).numpy(), labels
+        yield of(padded(images, CHUNK)).numpy()[:len(images)], labels

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from datalens_tf.data.datasets import to_unit
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DpMerfConfig
 from datalens_tf.privacy import PrivacyLedger, accounting
-from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, embedding_distance
+from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, embedding_distance, feature_batches
 from datalens_tf.training.checkpoint import ReleaseStore
 from tests.synthesizers.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny
@@ -124,6 +125,18 @@ def test_the_distance_is_unbiased():
     error = np.std(found) / np.sqrt(len(found))
     assert np.mean(found) == pytest.approx(-np.sum(means**2), abs=6 * error)
     assert error < 0.05
+
+
+def test_how_many_records_there_are_has_no_part_in_the_features_of_one():
+    """Products of matrices are rounded as the batch's shape has it: it is the same for all batches."""
+    def features(images):
+        count = tf.shape(images)[0]
+        return tf.reshape(images, [count, -1]) * tf.cast(count == 1000, tf.float32)
+
+    data = tiny.dataset(1003)
+    batches = list(feature_batches(data, features))
+    assert [len(rows) for rows, _ in batches] == [len(labels) for _, labels in batches] == [1000, 3]
+    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in batches]), to_unit(data.images).reshape(1003, -1))
 
 
 def test_without_noise_the_generator_approaches_the_records():
