@@ -71,8 +71,9 @@ class PrivateClassifier:
       run_dir: the run folder; a temporary one, kept until the process ends, if None.
       model: what to train instead of `config.network` or `config.model`, from the weights that it has: images in
         [0, 1], or what `features` puts out, to one number per class, logits unless a softmax comes last. Compiled or
-        not. It is trained in place.
-      features: not trained, and run as at prediction; instead of `config.features`.
+        not. It is trained in place. Its layers are those of `allowed_layers.TRAINED`.
+      features: not trained, and run as at prediction; instead of `config.features`. Its layers are those of
+        `allowed_layers.EXTRACTORS`.
       callbacks: told about training.
       checkpoint_minutes: at most, between snapshots.
 
@@ -217,11 +218,13 @@ class DpSgd:
     def __init__(self, config: ClassifierConfig, dataset: Dataset, model: tf.keras.Model,
                  features: tf.keras.Model | None, noise: NoiseSource):
         self._config, self.noise, self._labels = config, noise, dataset.labels
-        self._inputs = dataset.images if features is None else _in_batches(features, dataset.images)
+        self._unchanged = networks.Unchanged(model, features)
+        self._chunk = int(np.clip(_CHUNK_NUMBERS // networks.count_parameters(model), 1, _LARGEST_CHUNK))
+        self._inputs = dataset.images if features is None else networks.extract(features, dataset.images)
+        self._gradients = networks.PerExampleGradients(model, (self._chunk, *self._inputs.shape[1:]))
         self._weights = model.trainable_weights
         self._average = [tf.Variable(weight) for weight in self._weights]
-        self._gradients = networks.PerExampleGradients(model)
-        self._chunk = int(np.clip(_CHUNK_NUMBERS // self._gradients.num_parameters, 1, _LARGEST_CHUNK))
+        self._unchanged.check()  # Nothing was charged yet.
         self.mechanism = config.mechanism()
 
     def variables(self) -> list[tf.Variable]:
@@ -229,7 +232,12 @@ class DpSgd:
         return [*self._weights, *self._average]
 
     def release(self) -> None:
-        """Gives the model the averaged weights."""
+        """Gives the model the averaged weights.
+
+        Raises:
+          InvalidArgumentError: other weights changed.
+        """
+        self._unchanged.check()
         for weight, average in zip(self._weights, self._average):
             weight.assign(average)
 
@@ -259,8 +267,8 @@ class DpSgd:
         for start in range(0, len(chosen), self._chunk):
             indices = chosen[start:start + self._chunk]
             filled = np.resize(indices, self._chunk)  # One shape, one graph; those beyond the end are left out.
-            seed = stream.integers(0, 2**31 - 1, 2, np.int32)
-            gradients = self._gradients(to_unit(self._inputs[filled]), self._labels[filled], seed)
+            seeds = stream.integers(0, 2**31 - 1, (self._chunk, 2), np.int32)
+            gradients = self._gradients(to_unit(self._inputs[filled]), self._labels[filled], seeds)
             for gradient in gradients[:len(indices)]:
                 positions, units = self.mechanism.compress(gradient)
                 total[positions] += units

@@ -8,10 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate, rng
+from datalens_tf.classification import allowed_layers
+from datalens_tf.data.datasets import padded, to_unit
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation.utility import paper_classifier
 
 layers = tf.keras.layers
+_ANYWHERE = ("compute the same of a record wherever it is among others. It does not on this device: set "
+             "TF_DETERMINISTIC_OPS=1, or CUDA_VISIBLE_DEVICES= for the processor.")
+_EXTRACTED = 16  # images that features are computed of in one call
 
 
 def small_classifier(input_shape: tuple[int, ...], num_classes: int, seed: int) -> tf.keras.Model:
@@ -63,8 +68,9 @@ def new_network(name: str, input_shape: tuple[int, ...], num_classes: int, seed:
 
 
 def load_keras(path: str, flag: str) -> tf.keras.Model:
-    """A Keras model from a file, compiled or not; raises InvalidArgumentError where it is none."""
+    """A Keras model from a file, compiled or not; raises InvalidArgumentError where it is none that is allowed."""
     _validate.require(pathlib.Path(path).exists(), flag, path, "to be a file with a Keras model; there is none")
+    allowed_layers.check_file(path, flag)
     try:
         return tf.keras.models.load_model(path, compile=False)
     except Exception as error:  # pylint: disable=broad-exception-caught
@@ -89,70 +95,83 @@ def check_classifier(model: tf.keras.Model, input_shape: tuple[int, ...], num_cl
     """Raises InvalidArgumentError where a model cannot be trained record by record on such inputs."""
     _validate.require(_fits(model, input_shape), f"{name}.input_shape", _shape(model, "input_shape"),
                       f"to be (None, {', '.join(map(str, input_shape))})")
+    allowed_layers.check(model, allowed_layers.TRAINED, name)
     _validate.require(model.output_shape == (None, num_classes), f"{name}.output_shape", model.output_shape,
                       f"to be (None, {num_classes}), a number for each class")
     _validate.require(bool(model.trainable_weights), f"{name}.trainable_weights", [], "to hold weights to train")
-    for layer in _all_layers(model):
-        # Its statistics are those of other records, and no gradient.
-        if isinstance(layer, layers.BatchNormalization) and layer.trainable:
-            raise InvalidArgumentError(
-                f"Expected no batch normalisation to train, got layer {layer.name!r}: it mixes records. Use group or "
-                "layer normalisation, or freeze it (trainable=False).")
-        if _is_random(layer) and not (type(layer) is layers.Dropout and isinstance(model, tf.keras.Sequential)):
-            raise InvalidArgumentError(
-                f"Expected no random layer but Dropout in a Sequential model, got {type(layer).__name__} "
-                f"{layer.name!r}: its randomness would have to be secret.")
+    _validate.require(not any(type(layer) is layers.Dropout for layer in _all_layers(model))
+                      or _flat_layers(model) is not None, name, "a graph", "to be Sequential, since it has Dropout")
 
 
 def check_features(features: tf.keras.Model, input_shape: tuple[int, ...]) -> None:
-    """Raises InvalidArgumentError where a feature extractor does not take such images."""
+    """Raises InvalidArgumentError where a feature extractor does not take such images, or may mix records."""
     _validate.require(_fits(features, input_shape), "features.input_shape", _shape(features, "input_shape"),
                       f"to be (None, {', '.join(map(str, input_shape))})")
     shape = features.output_shape
     _validate.require(isinstance(shape, tuple) and len(shape) > 1 and None not in shape[1:], "features.output_shape",
                       shape, "to be of one array of known shape")
+    allowed_layers.check(features, allowed_layers.EXTRACTORS, "features")
 
 
 class PerExampleGradients:
-    """Each record's gradient of its own cross-entropy, with respect to all trainable weights.
+    """Each record's gradient of its own cross-entropy, with respect to all trainable weights; training behaviour off.
 
-    Of a `Sequential` model whose weights are in `Dense` and `Conv2D` layers, from what these layers see and from the
-    gradients of what they put out, for a batch at once. Of others by `tf.vectorized_map`, several times slower.
-    Dropout is drawn for each record and step from seeds of its own, never from a layer's generator: which mask a record
-    gets must not depend on which other records there are.
+    Records are computed one at a time. A batch at once is computed where the model is a `Sequential` one whose weights
+    are in `Dense` and `Conv2D` layers, and only if the result is the same, to the bit, wherever in a batch a record is:
+    matrix products of some shapes round a batch's last rows differently, and where a record is depends on the others.
+    Dropout is drawn for each record and step from a seed of its own, never from a layer's generator.
 
     Args:
       model: see `check_classifier`.
+      shape: of the inputs in every call, [n, ...].
 
     Attributes:
       num_parameters: numbers in all trainable weights together [d].
+
+    Raises:
+      InvalidArgumentError: a record's gradient changes another's.
     """
 
-    def __init__(self, model: tf.keras.Model):
+    def __init__(self, model: tf.keras.Model, shape: tuple[int, ...]):
         self._model, self._weights = model, model.trainable_weights
-        self.num_parameters = sum(weight.shape.num_elements() for weight in self._weights)
+        self.num_parameters = count_parameters(model)
         self._from_logits = not puts_out_probabilities(model)
         self._layers = _flat_layers(model)
-        by_hand = self._layers is not None and all(
-            _is_linear(layer) or not layer.trainable_weights for layer in self._layers)
-        self._compute = tf.function(self._by_hand if by_hand else self._one_by_one, autograph=False)
+        ways = [self._one_by_one]
+        chained = [weight for layer in self._layers or () if _is_linear(layer) for weight in layer.trainable_weights]
+        if sorted(map(id, chained)) == sorted(map(id, self._weights)):  # A layer that is used twice is not.
+            ways.insert(0, self._by_hand)
+        for way in ways:
+            self._compute = tf.function(way, autograph=False)
+            if _same_anywhere(self, *self._invented(shape), name="model"):
+                break
+        else:
+            raise InvalidArgumentError("Expected model to " + _ANYWHERE)
 
-    def __call__(self, inputs: np.ndarray, labels: np.ndarray, seed: np.ndarray) -> np.ndarray:
-        """Gradients float32 [n, d] of inputs float32 [n, ...] with labels int [n]; the dropout's seed, int32 [2]."""
-        return self._compute(tf.constant(inputs), tf.constant(labels), tf.constant(seed)).numpy()
+    def __call__(self, inputs: np.ndarray, labels: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """Gradients float32 [n, d] of inputs float32 [n, ...] with labels int [n]; seeds of dropout, int32 [n, 2]."""
+        return self._compute(tf.constant(inputs), tf.constant(labels), tf.constant(seeds)).numpy()
 
     def unflatten(self, vector: tf.Tensor) -> list[tf.Tensor]:
         """A vector [d] as tensors like the trainable weights."""
         sizes = [weight.shape.num_elements() for weight in self._weights]
         return [tf.reshape(part, weight.shape) for part, weight in zip(tf.split(vector, sizes), self._weights)]
 
+    def _invented(self, shape):
+        """Records that are nobody's."""
+        stream = rng.stream(0, "probe")
+        return (stream.random(shape, np.float32), stream.integers(0, self._model.output_shape[-1], shape[0]),
+                stream.integers(0, 2**31 - 1, (shape[0], 2), np.int32))
+
     def _loss(self, outputs, labels):
         """Of each record."""
+        outputs = tf.cast(outputs, tf.float32)
         if self._from_logits:
             return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
         return -tf.math.log(tf.maximum(tf.gather(outputs, labels, axis=1, batch_dims=1), 1e-7))
 
-    def _by_hand(self, inputs, labels, seed):
+    def _by_hand(self, inputs, labels, seeds):
+        """From what layers see, and from the gradients of what they put out."""
         seen, put_out, x = [], [], inputs
         with tf.GradientTape() as tape:
             for index, layer in enumerate(self._layers):
@@ -161,10 +180,8 @@ class PerExampleGradients:
                     x = _without_activation(layer, x)
                     put_out.append(x)
                     x = layer.activation(x)
-                elif type(layer) is layers.Dropout:
-                    x = _dropout(x, layer.rate, seed + [0, index])
                 else:
-                    x = layer(x, training=False)
+                    x = _at_prediction(layer, x, seeds + [0, index])
             total = tf.reduce_sum(self._loss(x, labels))
         # Of the sum; but record i alone decides row i of what the layers put out.
         deltas = tape.gradient(total, put_out)
@@ -177,17 +194,100 @@ class PerExampleGradients:
                 parts[layer.bias.ref()] = tf.reduce_sum(positions, 1)
         return tf.concat([tf.reshape(parts[weight.ref()], [tf.shape(inputs)[0], -1]) for weight in self._weights], 1)
 
-    def _one_by_one(self, inputs, labels, seed):
-        del seed  # No random layers, see `check_classifier`.
-
+    def _one_by_one(self, inputs, labels, seeds):
         def gradient(record):
+            image, label, seed = (part[tf.newaxis] for part in record)
             with tf.GradientTape() as tape:
-                outputs = self._model(record[0][tf.newaxis], training=True)
-                loss = tf.reduce_sum(self._loss(outputs, record[1][tf.newaxis]))
+                loss = tf.reduce_sum(self._loss(self._outputs(image, seed), label))
             found = tape.gradient(loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-            return tf.concat([tf.reshape(tf.convert_to_tensor(part), [-1]) for part in found], 0)
+            return tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in found], 0)
 
-        return tf.vectorized_map(gradient, (inputs, labels))
+        return tf.map_fn(gradient, (inputs, labels, seeds), fn_output_signature=tf.float32)
+
+    def _outputs(self, x, seeds):
+        if self._layers is None:  # Without Dropout, see `check_classifier`.
+            return self._model(x, training=False)
+        for index, layer in enumerate(self._layers):
+            x = _at_prediction(layer, x, seeds + [0, index])
+        return x
+
+
+def count_parameters(model: tf.keras.Model) -> int:
+    """Numbers in all trainable weights together."""
+    return sum(weight.shape.num_elements() for weight in model.trainable_weights)
+
+
+def extract(features: tf.keras.Model, images: np.ndarray) -> np.ndarray:
+    """What a feature extractor puts out at prediction, float32 [n, ...]: of each image alone, whatever the others are.
+
+    Args:
+      features: see `check_features`.
+      images: [n, H, W, C], as `to_unit` takes them.
+
+    Raises:
+      InvalidArgumentError: an image changes another's features.
+    """
+    # One at a time: convolutions of a batch round its last images differently.
+    graph = tf.function(lambda batch: tf.map_fn(
+        lambda image: tf.cast(features(image[tf.newaxis], training=False)[0], tf.float32), batch), autograph=False)
+
+    def of(batch):
+        return graph(tf.constant(batch)).numpy()
+
+    invented = rng.stream(0, "probe").random((_EXTRACTED, *images.shape[1:]), np.float32)
+    if not _same_anywhere(of, invented, name="features"):
+        raise InvalidArgumentError("Expected features to " + _ANYWHERE)
+    parts = (to_unit(images[start:start + _EXTRACTED]) for start in range(0, len(images), _EXTRACTED))
+    return np.concatenate([of(padded(part, _EXTRACTED))[:len(part)] for part in parts])
+
+
+class Unchanged:
+    """Remembers the weights that are not trained, and says whether they are still the same, to the bit.
+
+    Args:
+      models: None for none.
+    """
+
+    def __init__(self, model: tf.keras.Model, features: tf.keras.Model | None):
+        self._weights = model.non_trainable_weights + ([] if features is None else features.weights)
+        self._before = [weight.numpy().tobytes() for weight in self._weights]
+
+    def check(self) -> None:
+        """Raises InvalidArgumentError where one changed."""
+        for weight, before in zip(self._weights, self._before):
+            if weight.numpy().tobytes() != before:
+                raise InvalidArgumentError(
+                    f"Expected weights that are not trained to stay as they are, but {weight.name!r} changed: records "
+                    "reached it without noise. Nothing was written; use another layer.")
+
+
+def _same_anywhere(compute, records, *more, name):
+    """Whether a record's row of a result is the same, to the bit, wherever in the batch the record is.
+
+    Args:
+      compute: of arrays whose first axis is the records'; a float array [n, ...].
+      records, more: its arguments, invented; of records, one at a time is altered.
+
+    Raises:
+      InvalidArgumentError: another record's row changes.
+    """
+    before = _bits(compute(records, *more))
+    if not np.array_equal(before, _bits(compute(records, *more))):
+        raise InvalidArgumentError(f"Expected {name} to {_ANYWHERE}")
+    for place, value in ((0, 0.0), (len(records) // 2, -1e30), (-1, np.nan)):
+        altered = records.copy()
+        altered[place] = value
+        after = _bits(compute(altered, *more))
+        if not np.array_equal(np.delete(before, place, 0), np.delete(after, place, 0)):
+            raise InvalidArgumentError(f"Expected {name} to keep records apart, but altering one record changed what "
+                                       "it computes of others. docs/classify.md lists the layers to use.")
+    turned = _bits(compute(*(np.roll(part, 1, 0) for part in (records, *more))))
+    return np.array_equal(turned, np.roll(before, 1, 0))
+
+
+def _bits(values):
+    """Rows as bytes: NaNs are compared, too."""
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
 
 
 def puts_out_probabilities(model: tf.keras.Model) -> bool:
@@ -219,7 +319,7 @@ def _all_layers(model):
 
 def _flat_layers(model):
     """The layers of a chain, or None where a model is none."""
-    if not isinstance(model, tf.keras.Sequential):
+    if type(model) is not tf.keras.Sequential:
         return None
     found = []
     for layer in model.layers:
@@ -230,13 +330,10 @@ def _flat_layers(model):
     return found
 
 
-def _is_random(layer):
-    """Whether it draws random numbers in training."""
-    return hasattr(layer, "_random_generator")
-
-
 def _is_linear(layer):
     """Whether a layer's gradients are computed by hand."""
+    if layer.compute_dtype != "float32":
+        return False
     if type(layer) is layers.Dense:
         return True
     return (type(layer) is layers.Conv2D and layer.groups == 1 and layer.dilation_rate == (1, 1)
@@ -262,7 +359,10 @@ def _patches(layer, x):
     return tf.reshape(found, [tf.shape(x)[0], -1, height * width * x.shape[-1]])
 
 
-def _dropout(x, rate, seed):
-    """Inverted dropout."""
-    kept = tf.random.stateless_uniform(tf.shape(x), seed) >= rate
-    return tf.where(kept, x / (1 - rate), 0.0)
+def _at_prediction(layer, x, seeds):
+    """What a layer makes of records with training behaviour off; but for Dropout, by a seed for each record."""
+    if type(layer) is not layers.Dropout:
+        return layer(x, training=False)
+    drawn = tf.map_fn(lambda seed: tf.random.stateless_uniform(tf.shape(x)[1:], seed), seeds,
+                      fn_output_signature=tf.float32)
+    return tf.where(drawn >= layer.rate, x / (1 - layer.rate), 0.0)

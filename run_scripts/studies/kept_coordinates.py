@@ -44,9 +44,10 @@ def main() -> None:
 
 def record_gradients(model: tf.keras.Model, dataset: Dataset, count: int) -> np.ndarray:
     """Gradients [count, d] of the first records, dropout, if there is any, by one seed."""
-    of, seed = PerExampleGradients(model), np.zeros(2, np.int32)
-    return np.concatenate([of(to_unit(dataset.images[start:start + 64]), dataset.labels[start:start + 64], seed)
-                           for start in range(0, count, 64)])[:count]
+    of = PerExampleGradients(model, (64, *dataset.image_shape))
+    chosen = np.resize(np.arange(count), -(-count // 64) * 64)
+    return np.concatenate([of(to_unit(dataset.images[part]), dataset.labels[part], np.zeros((64, 2), np.int32))
+                           for part in np.split(chosen, len(chosen) // 64)])[:count]
 
 
 def kept(gradients: np.ndarray, sizes: list[int], clip_norm: float, k: float) -> tuple[float, list[float]]:

@@ -330,6 +330,52 @@ def test_features_are_frozen_and_come_with_the_classifier(tmp_path):
     assert statement["title"] == "NOT PRIVATE"  # A fixed noise seed.
 
 
+def test_a_model_that_mixes_records_is_refused_and_nothing_is_charged(tmp_path):
+    mixing = tf.keras.Sequential([*small_model().layers[:-1], layers.experimental.SyncBatchNormalization(),
+                                  layers.Dense(3)])
+    mixing.build((None, 8, 8, 1))
+    for mistake in ({"model": mixing}, {"model": None, "features": mixing}):
+        with pytest.raises(InvalidArgumentError, match="SyncBatchNormalization"):
+            make(tmp_path, **mistake).fit_dataset(DATA)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_are_not_trained_come_out_bit_equal_or_nothing_is_written(tmp_path, monkeypatch):
+    """Even if a layer that gathers statistics of records passed every check before training."""
+    def with_statistics(*statistics):
+        model = tf.keras.Sequential([layers.Input((8, 8, 1)), layers.Flatten(), *statistics, layers.Dense(3)])
+        return model, [weight.numpy() for weight in model.non_trainable_weights]
+
+    frozen, before = with_statistics(layers.BatchNormalization(trainable=False))
+    make(tmp_path / "frozen", model=frozen).fit_dataset(DATA)
+    saved = tf.keras.models.load_model(tmp_path / "frozen/classifier.keras")
+    found = [weight for weight in saved.weights if "normalization" in weight.name]
+    assert len(found) == len(before) == 4
+    for weight, start in zip(found, before):
+        np.testing.assert_array_equal(weight, start)
+
+    gathering, _ = with_statistics(layers.BatchNormalization())
+    monkeypatch.setattr(networks.allowed_layers, "check", lambda *args: None)
+    monkeypatch.setattr(networks, "_at_prediction", lambda layer, x, seeds: layer(x, training=True))
+    monkeypatch.setattr(networks, "_same_anywhere", lambda *args, **kwargs: True)
+    with pytest.raises(InvalidArgumentError, match="'batch_normalization.*moving_mean.*' changed"):
+        make(tmp_path / "gathering", model=gathering).fit_dataset(DATA)
+    assert not (tmp_path / "gathering/classifier.keras").exists()
+
+
+def test_an_images_features_are_the_same_whoever_else_is_there(tmp_path):
+    """To the bit, and so are its gradients: neighbours differ in one record alone, whichever it is."""
+    features, config = extractor(), CONFIG.replace(image_shape=(8, 8, 1), num_classes=3)
+
+    def inputs(data):
+        return DpSgd(config.resolved(20), data, networks.linear_classifier((2,), 3, 0), features, NoNoise())._inputs
+
+    whole = inputs(DATA)
+    kept = np.arange(20) != 3
+    fewer = dataclasses.replace(DATA, images=DATA.images[kept], labels=DATA.labels[kept])
+    np.testing.assert_array_equal(inputs(fewer), whole[kept])
+
+
 def test_files_of_models_are_trained_from_their_weights(tmp_path):
     start = tf.keras.Sequential([*small_model().layers, layers.Softmax()])
     start.build((None, 8, 8, 1))
