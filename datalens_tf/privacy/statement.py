@@ -67,6 +67,8 @@ _NOT_COVERED = (
     "Evaluation on real data: accuracies and other numbers measured on real records are not differentially private.",
     "The folder `private/` of the run: teachers, votes, losses on real data. It must not be shared.",
     "Side channels: running time, memory, logs of the computer that trained.",
+    "Restored backups and cloned machines: a run that is continued from two copies of its folder releases twice, and each "
+    "copy's ledger counts its own charges only. `datalens privacy --ledger A --ledger B` counts both.",
 )
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from datalens_tf import cli
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
-from datalens_tf.errors import ActorError, CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.errors import ActorError, CheckpointError, DataError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.noise import InsecureSeededNoise
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy.ledger import PrivacyLedger
@@ -21,6 +21,7 @@ from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.distributed import Owners, Share, check_owners, own_records, share_spans
 from datalens_tf.training.teachers import TeacherBank
 from datalens_tf.training.trainer import Trainer
+from tests import ledgers
 from tests.training import tiny
 from tests.training.teachers_test import arrays, from_images, make_rounds
 from tests.training.trainer_test import released_bytes
@@ -144,6 +145,18 @@ def test_an_owner_counts_for_itself_and_stops_at_its_budget(tmp_path):
             share.noisy_votes()
     ledger = PrivacyLedger.open(tmp_path / "0" / "ledger.jsonl")
     assert 0 < len(ledger.charges) == step and ledger.spent() <= 2.0
+
+
+@pytest.mark.parametrize("loss", ledgers.LOSSES)
+def test_an_owners_ledger_that_lost_charges_is_refused(tmp_path, loss):
+    config = CONFIG.replace(noise="gaussian", num_owners=2)
+    share = make_share(tmp_path, 0, config)
+    round_(share, 0, 0)
+    share.noisy_votes()
+    share._lock.close()
+    ledgers.lose(tmp_path / "0" / "ledger.jsonl", loss)
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl .*put the .*newest ledger back"):
+        make_share(tmp_path, 0, config)
 
 
 @pytest.mark.parametrize("num_owners,tolerance", [(2, 0), (5, 0), (5, 2)])

@@ -245,7 +245,7 @@ def test_an_interrupted_run_of_an_older_version_continues(tmp_path, reference):
         train(tmp_path, stop_after=2)
     ledgers.as_version_1(tmp_path / "ledger.jsonl")
     for path in (tmp_path / "private" / "releases").glob("*.npz"):
-        arrays = _files.read_npz(path)
+        arrays = _files.read_npz(path, _files.at_most(2**20))
         del arrays["ledger_head"]
         path.write_bytes(_files.npz_bytes(arrays))
     (path,) = (tmp_path / "private" / "checkpoints").glob("step-*/meta.json")
