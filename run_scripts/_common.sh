@@ -46,7 +46,6 @@ run() {
     datalens train --output_dir "$folder" "$@"
   fi
   datalens evaluate --samples "$folder" "${evaluate_flags[@]}"
-  # Comes last: its model card says what the evaluation found.
   if [[ ! -d "$folder/serving/1" ]]; then
     datalens export --run_dir "$folder" --output_dir "$folder/serving"
   fi

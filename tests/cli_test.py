@@ -432,8 +432,7 @@ def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datale
     status, _, err = datalens("train", "--resume", "--output_dir", folder, "--seed=5")
     assert status == 2 and "seed=0, not 5" in err
     assert datalens("sample", "--model", folder, "--num_samples=4", "--output", tmp_path / "x.npz")[0] == 0
-    status, _, err = datalens("evaluate", "--samples", folder, "--quick", "--metrics=utility", "--epochs=1",
-                              "--output_dir", folder)
+    status, _, err = datalens("evaluate", "--samples", folder, "--quick", "--metrics=utility", "--epochs=1")
     assert status == 0, err
     page = (folder / "report.html").read_text()
     assert f"--method {method} --preset digits" in page
@@ -581,6 +580,45 @@ def test_evaluate_a_run_draws_anew_for_every_seed(finished, tmp_path, datalens, 
     assert "so do the synthetic images" in metrics["varied"] and "trained once" in metrics["varied"]
     report = (tmp_path / "report/report.html").read_text()
     assert "What is guaranteed" in report and "Training of the generator" in report
+
+
+def test_evaluate_leaves_what_touches_real_records_in_private(finished, tmp_path, datalens, small_protocol):
+    run = shutil.copytree(finished, tmp_path / "run")
+    before = {path for path in run.rglob("*")}
+    (run / "metrics.json").write_text("old")
+    status, out, err = datalens("evaluate", "--samples", run, "--quick", "--metrics=utility", "--epochs=1")
+    assert status == 0, err
+    results = run / "private/evaluation"
+    made = {path.relative_to(run).as_posix() for path in set(run.rglob("*")) - before}
+    assert {name for name in made if not name.startswith("private/evaluation")} == {"metrics.json", "report.html"}
+    assert {path.name for path in results.iterdir()} == {"metrics.json", "report.html", "charts"}
+    assert results.stat().st_mode & 0o777 == 0o700 == (run / "private").stat().st_mode & 0o777
+    accuracy = json.loads((results / "metrics.json").read_text())["utility"]["accuracy_mean"]
+    assert f"accuracy {accuracy:.4f}" in out and f"public report {run / 'report.html'}" in out
+    public, private = ((folder / "report.html").read_text() for folder in (run, results))
+    assert "What is guaranteed" in public and "real test records classified right" in private
+    assert "real test records classified right" not in public and f"{accuracy:.4f}" not in public
+    assert (run / "metrics.json").read_text() == "old"  # Not read: the new one comes first.
+    assert f"| {accuracy:.4f} |" in datalens("compare", run, "--output_dir", tmp_path / "table")[1]
+    # A folder that is named gets everything, and has the newest numbers even if it is the run's.
+    assert datalens("evaluate", "--samples", run, "--quick", "--metrics=utility", "--epochs=2", "--output_dir",
+                    run)[0] == 0
+    assert "real test records classified right" in (run / "report.html").read_text()
+    accuracy = json.loads((run / "metrics.json").read_text())["utility"]["accuracy_mean"]
+    assert f"| {accuracy:.4f} |" in datalens("compare", run, "--output_dir", tmp_path / "table")[1]
+
+
+def test_a_card_has_scores_on_real_data_only_if_asked(finished, tmp_path, datalens, small_protocol):
+    run = shutil.copytree(finished, tmp_path / "run")
+    words = "export", "--run_dir", run, "--output_dir", tmp_path / "serving"
+    refused(datalens(*words, "--with_metrics"), "metrics.json", "Evaluate the run first")
+    assert datalens("evaluate", "--samples", run, "--quick", "--metrics=utility", "--epochs=1")[0] == 0
+    for version, flags in enumerate(([], ["--with_metrics"]), 1):
+        assert datalens(*words, f"--version={version}", *flags)[0] == 0
+        card = (tmp_path / f"serving/{version}/assets.extra/MODEL_CARD.md").read_text()
+        assert ("real test records of digits" in card) == bool(flags)
+        assert ("Not measured, or left out" in card) != bool(flags)
+    refused(datalens(*words, "--version=3", "--step=2", "--with_metrics"), "step=2 without metrics")
 
 
 def test_evaluate_an_archive(finished, tmp_path, datalens):

@@ -22,6 +22,7 @@ from datalens_tf.classification import networks
 from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit, usable_only
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
+from datalens_tf.evaluation.results import make_results_folder, results_folder
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
 from datalens_tf.privacy import verification
 from datalens_tf.privacy.statement import Guarantee, make_statement, render_text
@@ -59,7 +60,7 @@ class ClassifierFolder(RunFolder):
         super().__init__(path)
         self.classifier = self.path / "classifier.keras"
         self.saved_model = self.path / "saved_model"
-        self.accuracy = self.path / "accuracy.json"
+        self.accuracy = results_folder(self.path) / "accuracy.json"
         self.sealed += (self.classifier, self.saved_model)
 
 
@@ -153,10 +154,11 @@ class PrivateClassifier:
         return _in_batches(model, images)
 
     def evaluate(self, test: Dataset) -> dict[str, Any]:
-        """Accuracy on real test records, of the last step; written to `accuracy.json`."""
+        """Accuracy on real test records, of the last step; written to `private/evaluation/accuracy.json`."""
         found = {"dataset": test.name, "num_test": len(test),
                  "accuracy": float(np.mean(np.argmax(self.predict(test.images), axis=1) == test.labels)),
                  "num_steps": self.privacy_statement()["num_steps"], "privacy_note": _ACCURACY_NOTE}
+        make_results_folder(self.folder.path)
         _files.atomic_write(self.folder.accuracy, json.dumps(found, indent=2) + "\n")
         return found
 

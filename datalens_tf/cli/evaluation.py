@@ -17,7 +17,8 @@ _METRICS = ("utility", "classifiers", "quality", "membership")
 def add_commands(command: Callable) -> None:
     """Adds the commands' parsers, which `command` makes from a name, a function and a text."""
     evaluate = command("evaluate", _evaluate,
-                       "measure how good synthetic images are; writes metrics.json, report.html and charts")
+                       "measure how good synthetic images are, on real records; the results of a run are in its "
+                       "private/evaluation: metrics.json, report.html and charts")
     evaluate.add_argument("--samples", required=True,
                           help="FILE.npz with x and y; or a run folder or SavedModel, to draw 60,000 per seed")
     evaluate.add_argument("--dataset", default=None, help="real data to test on; by default that of the run")
@@ -40,10 +41,13 @@ def add_commands(command: Callable) -> None:
     evaluate.add_argument("--cache_dir", default=None,
                           help="where classifiers of real data are kept, privately; by default DATALENS_CACHE, else "
                                "the user's cache folder")
-    evaluate.add_argument("--output_dir", default=None, help="folder of the results; by default the run folder")
+    evaluate.add_argument("--output_dir", default=None,
+                          help="folder of all results; by default private/evaluation of the run folder, which also gets "
+                               "a public report without what was measured on real records")
 
     compare = command("compare", _compare, "put evaluated runs side by side: a table and plots")
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="folders with privacy.json and metrics.json")
+    compare.add_argument("runs", nargs="+", metavar="RUN",
+                         help="run folders that were evaluated, or folders with privacy.json and metrics.json")
     compare.add_argument("--output_dir", required=True, help="folder for comparison.md, comparison.csv and the plots")
 
 
@@ -66,16 +70,19 @@ def _evaluate(args: argparse.Namespace) -> None:
         raise InvalidArgumentError("Expected --output_dir: the folder for metrics.json. Only a run folder is one.")
     if args.seeds is not None:
         _validate.integer("seeds", args.seeds, at_least=1)
-    folder = pathlib.Path(args.output_dir or source)
-    with _files.clear_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
 
     from datalens_tf.data.datasets import load_dataset
-    from datalens_tf.evaluation import evaluate, utility
+    from datalens_tf.evaluation import evaluate, results, utility
     from datalens_tf.evaluation.cache import Cache
-    from datalens_tf.evaluation.report import RunFacts, write_report
+    from datalens_tf.evaluation.report import RunFacts, write_public_report, write_report
     from datalens_tf.serving.export import version_folder
 
+    if args.output_dir is None:
+        folder, state_folder = results.make_results_folder(source), source
+    else:
+        folder = state_folder = pathlib.Path(args.output_dir)
+        with _files.clear_os_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     evaluate.require_extra()
     protocol = utility.FROZEN if args.protocol == utility.FROZEN.name else utility.paper_protocol(name)
     effort = evaluate.EFFORTS[args.effort]
@@ -99,11 +106,15 @@ def _evaluate(args: argparse.Namespace) -> None:
         varied=f"Between seeds the classifier's initial weights, order of records and dropout differ; {varied}. The "
                "generator was trained once.",
         seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
-        state_dir=folder / "private" / "paper_protocol" if protocol is not utility.FROZEN else None,
+        state_dir=state_folder / "private" / "paper_protocol" if protocol is not utility.FROZEN else None,
         inception_weights=args.inception_weights, cache=Cache(args.cache_dir))
     metrics = result.metrics
-    _files.atomic_write(folder / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    _files.atomic_write(folder / results.METRICS, json.dumps(metrics, indent=2) + "\n")
     report = write_report(folder, result, facts, draw(0))
+    if args.output_dir is None:
+        write_public_report(source, facts, draw(0))
+    elif is_run and folder.resolve() == source.resolve():  # What is there now is newer.
+        (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
     if "utility" in metrics:
         found = metrics["utility"]
         spread = "" if found["accuracy_std"] is None else f" +- {found['accuracy_std']:.4f}"
@@ -118,7 +129,9 @@ def _evaluate(args: argparse.Namespace) -> None:
         quality = metrics["quality"]
         print(f"Inception Score {quality['inception_score']['mean']:.2f}, Frechet distance (domain classifier) "
               f"{quality['frechet_domain_classifier']['value']:.1f}")
-    print(f"metrics {folder / 'metrics.json'}\nreport {report}")
+    print(f"metrics {folder / results.METRICS}\nreport {report}")
+    if args.output_dir is None:
+        print(f"public report {source / 'report.html'}")
 
 
 def _compare(args: argparse.Namespace) -> None:

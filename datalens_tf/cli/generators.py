@@ -43,6 +43,10 @@ def add_commands(command: Callable) -> None:
     export.add_argument("--license_file", default=None, metavar="FILE",
                         help="the terms under which the generator is handed out, put beside the statement")
 
+    export.add_argument("--with_metrics", action="store_true", default=False,
+                        help="the model card also says how useful the data is, as `evaluate` measured on real records; "
+                             "epsilon does not cover that: only where those records may be shared")
+
     convert = command("convert", _convert, "make a generator run without TensorFlow: ONNX, TensorFlow Lite, a web page")
     convert.add_argument("--model", required=True, help="a run folder, or a SavedModel that `export` wrote")
     convert.add_argument("--output", required=True,
@@ -97,7 +101,7 @@ def _export(args: argparse.Namespace) -> None:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgumentError(f"Cannot read --license_file={args.license_file}: {error}.") from error
     print(load_run(pathlib.Path(args.run_dir)).export(args.output_dir, version=args.version, step=args.step,
-                                                       license_text=terms))
+                                                       license_text=terms, with_metrics=args.with_metrics))
 
 
 def _convert(args: argparse.Namespace) -> None:

@@ -48,6 +48,7 @@ def _pate_classify(args: argparse.Namespace) -> None:
     from datalens_tf.classification.budgets import deal_budgets, read_shares
     from datalens_tf.classification.pate import split_queries, train_pate
     from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.evaluation.results import make_results_folder
 
     dataset = load_dataset(config.dataset, data_dir=args.data_dir)
     queries, test = split_queries(load_dataset(config.dataset, data_dir=args.data_dir, split="test"), config)
@@ -62,9 +63,10 @@ def _pate_classify(args: argparse.Namespace) -> None:
     result = train_pate(config, dataset, queries, folder, budgets=budgets, progress=shown)
     found = student.evaluate_student(result.student, test)
     found["labelled_queries"] = int(np.sum(result.labels >= 0))
-    _files.atomic_write(folder / "student.json", json.dumps(found, indent=2) + "\n")
+    results = make_results_folder(folder)
+    _files.atomic_write(results / "student.json", json.dumps(found, indent=2) + "\n")
     try:
-        _files.atomic_write(folder / "roc.png", student.roc_picture(found))
+        _files.atomic_write(results / "roc.png", student.roc_picture(found))
     except ImportError:
         print("roc.png needs matplotlib: pip install 'datalens_tf[eval]'", file=sys.stderr)
     statement = result.statement

@@ -41,7 +41,8 @@ def add_commands(command: Callable) -> None:
     audit.add_argument("--num_canaries", type=int, default=None,
                        help="of the attack on one run; by default 1,000, or as many as there are teachers")
     audit.add_argument("--confidence", type=float, default=0.95, help="of the bound")
-    audit.add_argument("--output_dir", default=None, help="folder of audit.json; by default the run folder")
+    audit.add_argument("--output_dir", default=None,
+                       help="folder of audit.json; by default the run folder, with --train its private/evaluation")
 
 
 def _privacy(args: argparse.Namespace) -> None:
@@ -84,7 +85,13 @@ def _audit(args: argparse.Namespace) -> None:
     if not isinstance(config, DataLensConfig):
         raise InvalidArgumentError(f"Expected a run of the method datalens to audit, got one of {config.method}.")
     config = config.replace(**given_fields(args, DataLensConfig))
-    target = pathlib.Path(args.output_dir or folder or ".")
+
+    from datalens_tf.evaluation.results import make_results_folder
+
+    if args.train and folder and args.output_dir is None:  # It looks at records.
+        target = make_results_folder(folder)
+    else:
+        target = pathlib.Path(args.output_dir or folder or ".")
     with _files.clear_os_errors(target):
         target.mkdir(parents=True, exist_ok=True)
 

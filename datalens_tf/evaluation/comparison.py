@@ -16,6 +16,7 @@ from typing import Any, Mapping, Sequence
 from datalens_tf import _files, _text, _validate
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import charts, references
+from datalens_tf.evaluation.results import METRICS, result_file
 from datalens_tf.privacy import verification
 from datalens_tf.privacy.statement import round_up
 
@@ -65,7 +66,7 @@ _STATED = {"method": (str, None), "epsilon": (float, math.inf), "delta": (float,
 
 
 def read_result(folder: pathlib.Path) -> Result:
-    """Reads `privacy.json` and `metrics.json` of a run folder, or of a folder that has both from elsewhere.
+    """Reads statement and metrics of a run folder, or `privacy.json` and `metrics.json` of a folder from elsewhere.
 
     A statement beside a ledger is checked against it. What was made elsewhere has none, and is taken as stated.
 
@@ -73,7 +74,7 @@ def read_result(folder: pathlib.Path) -> Result:
       CheckpointError, LedgerError: the statement does not follow from the ledger, or from the run's settings.
       DataError: a file or an entry that a fair comparison needs is missing, or cannot be understood.
     """
-    statement, metrics = _read(folder, "privacy.json"), _read(folder, "metrics.json")
+    statement, metrics = _read(folder / "privacy.json"), _read(result_file(folder))
     is_run = any((folder / name).exists() for name in (verification.LEDGER, "private"))
     if is_run:
         statement = verification.run_statement(folder)
@@ -185,16 +186,17 @@ def _settings(folder: pathlib.Path) -> str | None:
     """All settings but the seeds."""
     if not (folder / "config.json").is_file():
         return None
-    settings = _read(folder, "config.json")
+    settings = _read(folder / "config.json")
     return json.dumps({name: value for name, value in settings.items() if name not in ("seed", "partition_seed")},
                       sort_keys=True)
 
 
-def _read(folder: pathlib.Path, name: str) -> dict[str, Any]:
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    folder, name = path.parent, path.name
     try:
-        value = _files.parse_json((folder / name).read_text(encoding="utf-8"))
+        value = _files.parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        made_by = "evaluate it first" if name == "metrics.json" else "a run folder has one"
+        made_by = "evaluate it first" if name == METRICS else "a run folder has one"
         raise DataError(f"{folder}: has no {name}; {made_by}.") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{folder}: cannot read {name}: {error}.") from error

@@ -1,6 +1,7 @@
 """`report.html`: one file that says what was trained, what is guaranteed, and how good the synthetic data is.
 
-Everything is inside the file: it makes no request and runs no script.
+Everything is inside the file: it makes no request and runs no script. How good the data is was measured on
+real records: the public report is the same page without that.
 """
 
 import base64
@@ -28,13 +29,14 @@ _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """What the shareable part of a run folder, or an exported generator, says about itself.
+    """What a run folder, or an exported generator, says about itself.
 
     Attributes:
       config: its settings; None of an exported generator, which has none.
       statement, statement_text: of its privacy.
       losses: student's loss by step; empty where there are no logs.
-      seconds_per_step: median time between two steps in the logs; None where there are no logs.
+      seconds_per_step: median time between two steps, from the private log, and as private: it may depend on records.
+        None where there is no such log.
     """
 
     config: MethodConfig | None
@@ -58,8 +60,8 @@ class RunFacts:
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
-        losses, seconds = training_log(folder / "logs")
-        return cls(config=config, statement=statement, statement_text=text, losses=losses, seconds_per_step=seconds)
+        return cls(config=config, statement=statement, statement_text=text, losses=training_log(folder / "logs"),
+                   seconds_per_step=seconds_per_step(folder / "private" / "training.jsonl"))
 
     @classmethod
     def read_export(cls, folder: pathlib.Path) -> "RunFacts | None":
@@ -78,7 +80,7 @@ class RunFacts:
 
 def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts | None,
                  samples: tuple[np.ndarray, np.ndarray]) -> pathlib.Path:
-    """Writes `report.html` and `charts/` into the folder; returns the report's path.
+    """Writes `report.html` and `charts/` with all that was found into the folder; returns the report's path.
 
     Args:
       folder: exists.
@@ -91,7 +93,17 @@ def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts |
         (folder / "charts").mkdir(exist_ok=True)
     for name, figure in figures.items():
         _files.atomic_write(folder / "charts" / f"{name}.png", charts.png_bytes(figure))
-    page = render_report(evaluation.metrics, figures, facts, plots.png_bytes(_class_rows(*samples), scale=2))
+    return _write_page(folder, evaluation.metrics, figures, facts, samples)
+
+
+def write_public_report(folder: pathlib.Path, facts: RunFacts, samples: tuple[np.ndarray, np.ndarray]) -> pathlib.Path:
+    """Writes a `report.html` of what the run may tell everybody, nothing of it measured on real records."""
+    facts = dataclasses.replace(facts, seconds_per_step=None)
+    return _write_page(folder, None, run_charts(facts, {}), facts, samples)
+
+
+def _write_page(folder, metrics, figures, facts, samples) -> pathlib.Path:
+    page = render_report(metrics, figures, facts, plots.png_bytes(_class_rows(*samples), scale=2))
     _files.atomic_write(folder / "report.html", page)
     return folder / "report.html"
 
@@ -108,21 +120,30 @@ def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = 12) -> np
     return picture if picture.dtype == np.uint8 else np.rint(picture * 255).astype(np.uint8)
 
 
-def training_log(logs: pathlib.Path) -> tuple[dict[int, float], float | None]:
-    """The student's loss by step, and the median seconds between steps, from TensorBoard's files; none: ({}, None)."""
+def training_log(logs: pathlib.Path) -> dict[int, float]:
+    """The student's loss by step, from TensorBoard's files; none: {}."""
     if not logs.is_dir():
-        return {}, None
+        return {}
     from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
     from tensorboard.util import tensor_util
 
     events = EventAccumulator(str(logs), size_guidance={TENSORS: 0}).Reload()
     if "student_loss" not in events.Tags()["tensors"]:
-        return {}, None
+        return {}
     told = {event.step: event for event in events.Tensors("student_loss")}  # A resumed run may tell a step twice.
-    told = [told[step] for step in sorted(told)]
-    pauses = [after.wall_time - before.wall_time for before, after in zip(told, told[1:])]
-    return ({event.step: float(tensor_util.make_ndarray(event.tensor_proto)) for event in told},
-            statistics.median(pauses) if pauses else None)
+    return {step: float(tensor_util.make_ndarray(told[step].tensor_proto)) for step in sorted(told)}
+
+
+def seconds_per_step(private_log: pathlib.Path) -> float | None:
+    """The median time between two lines of `training.callbacks.PrivateLog`; None where there are not two."""
+    try:
+        rows = list(map(_files.parse_json, private_log.read_text(encoding="utf-8").splitlines()))
+        pauses = [(after["seconds"] - before["seconds"]) / (after["step"] - before["step"])
+                  for before, after in zip(rows, rows[1:]) if after["step"] > before["step"]
+                  and after["seconds"] > before["seconds"]]  # A resumed run begins to count again.
+    except (OSError, ValueError, KeyError, TypeError):  # A line cut off by a crash, for example.
+        return None
+    return statistics.median(pauses) if pauses else None
 
 
 def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,12 +189,12 @@ def _filled(steps, values):
     return np.interp(np.arange(1, steps[-1] + 1), steps, values).tolist()
 
 
-def render_report(metrics: Mapping[str, Any], figures: Mapping[str, Any], facts: RunFacts | None,
+def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any], facts: RunFacts | None,
                   sample_picture: bytes) -> str:
     """The page.
 
     Args:
-      metrics: content of `metrics.json`.
+      metrics: content of `metrics.json`; None for a page without it, which the run's facts fill.
       figures: name -> matplotlib Figure.
       facts: of the run, or None where only samples are known.
       sample_picture: PNG with one row of synthetic images per class.
@@ -189,9 +210,10 @@ def render_report(metrics: Mapping[str, Any], figures: Mapping[str, Any], facts:
     # Thousands of marks are smaller as pixels.
     images |= {name: _data_uri(charts.png_bytes(figures[name]), "image/png") for name in ("pca", "tsne")
                if name in figures}
-    dataset = metrics["dataset"]
+    dataset = facts.statement["dataset"] if metrics is None else metrics["dataset"]
+    metrics = metrics or {}
     return environment.get_template("report.html.j2").render(
-        version=__version__, metrics=metrics, facts=facts, images=images,
+        version=__version__, dataset=dataset, metrics=metrics, facts=facts, images=images,
         samples=_data_uri(sample_picture, "image/png"), utility=metrics.get("utility"),
         classifiers=metrics.get("classifiers"), quality=metrics.get("quality"),
         published=_published(dataset, facts), rerun=references.RERUN.get(dataset),

@@ -34,7 +34,7 @@ def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics:
     Args:
       statement: the privacy statement.
       model: the content of the export's `model.json`.
-      metrics: the content of `metrics.json`, if the generator was evaluated.
+      metrics: the content of `metrics.json`, to tell what was measured on real records; None to leave it out.
     """
     # All of them, so that none is forgotten: names may come from whoever made the data.
     statement, model, metrics = (_text.everywhere(_text.markdown, value) for value in (statement, model, metrics))
@@ -71,7 +71,8 @@ def _utility(metrics: Mapping[str, Any] | None, class_names: Sequence[str]) -> s
     """Accuracy overall and per class, of a classifier trained on synthetic images only."""
     utility = (metrics or {}).get("utility")
     if utility is None:
-        return "Not measured when this was exported. `datalens evaluate` measures it."
+        return ("Not measured, or left out: `datalens evaluate` measures it on real records, which epsilon does not "
+                "cover, and `datalens export --with_metrics` puts it here.")
     lines = [f"A classifier that was trained on synthetic images only is right on {utility['accuracy_mean']:.4f} of "
              f"{utility['num_test']} real test records of {utility['dataset']} (mean of {len(utility['per_seed'])} "
              "classifiers)."]

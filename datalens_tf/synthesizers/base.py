@@ -16,6 +16,7 @@ from datalens_tf.config import MethodConfig, PerformanceOptions, preset
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.evaluation.plots import image_grid, png_bytes
+from datalens_tf.evaluation.results import result_file
 from datalens_tf.privacy import verification
 from datalens_tf.privacy.statement import render_text
 from datalens_tf.privacy.ledger import PrivacyLedger
@@ -59,8 +60,8 @@ class Synthesizer(abc.ABC):
         """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder)."""
 
     @abc.abstractmethod
-    def export(self, directory: str, *, version: int = 1, step: int | None = None, license_text: str | None = None
-               ) -> pathlib.Path:
+    def export(self, directory: str, *, version: int = 1, step: int | None = None, license_text: str | None = None,
+               with_metrics: bool = False) -> pathlib.Path:
         """Writes the generator as a SavedModel `<directory>/<version>/` with its statement and card; returns the path.
 
         Args:
@@ -69,6 +70,8 @@ class Synthesizer(abc.ABC):
           step: the generator as it was after this step, with the statement of the charges until then; by default
             that of the whole run. Not every method keeps earlier ones.
           license_text: the terms under which the generator is handed out.
+          with_metrics: the card says how useful the data is, as an evaluation on real records found. Epsilon does not
+            cover that: only where those records may be shared.
         """
 
 
@@ -165,30 +168,32 @@ class RunSynthesizer(Synthesizer):
         """What one charge costs under the resolved settings; None of a method that is not private."""
 
     def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None,
-               license_text: str | None = None) -> pathlib.Path:
+               license_text: str | None = None, with_metrics: bool = False) -> pathlib.Path:
         statement = self.privacy_statement()
         if not (self.folder.generator / "1").is_dir():
             raise CheckpointError(f"{self.folder.path} holds no generator: train to the end first.")
         terms = {} if license_text is None else {"LICENSE": license_text}
         if step is not None:
+            if with_metrics:
+                raise InvalidArgumentError(f"Expected step={step} without metrics: what was evaluated is the generator "
+                                           "after the last step. Leave out one of them.")
             return self._export_step(directory, version, step, statement["num_records"], terms)
         model = read_metadata(self.folder.generator / "1")
         return copy_export(self.folder.generator / "1", directory, version=version, assets={
-            **_statement_files(statement, model, self._ledger(), self._metrics()), **terms})
+            **_statement_files(statement, model, self._ledger(), self._metrics() if with_metrics else None), **terms})
 
     def _ledger(self) -> bytes | None:
         """The ledger, which goes with the statement so that others can compute the price again."""
         return PrivacyLedger.read(self.folder.ledger).content if self.folder.ledger.exists() else None
 
-    def _metrics(self) -> dict[str, Any] | None:
-        """What an evaluation of the generator found, if there was one."""
+    def _metrics(self) -> dict[str, Any]:
+        """What an evaluation of the generator found."""
+        path = result_file(self.folder.path)
         try:
-            return _files.parse_json((self.folder.path / "metrics.json").read_text())
-        except FileNotFoundError:
-            return None
+            return _files.parse_json(path.read_text())
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"Cannot read {self.folder.path / 'metrics.json'}: {error}. Evaluate again, or "
-                                  "delete it.") from error
+            raise CheckpointError(f"Cannot read {path}: {error}. Evaluate the run first, or export without "
+                                  "metrics.") from error
 
     def _export_step(self, directory, version: int, step: int, num_records: int, terms: Mapping[str, str]
                      ) -> pathlib.Path:

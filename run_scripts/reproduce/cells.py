@@ -12,6 +12,7 @@ import time
 from typing import Sequence
 
 from datalens_tf import _files
+from datalens_tf.evaluation.results import result_file
 
 
 def fill(folder: pathlib.Path, train: Sequence[str], evaluate: Sequence[str]) -> None:
@@ -22,7 +23,7 @@ def fill(folder: pathlib.Path, train: Sequence[str], evaluate: Sequence[str]) ->
       train, evaluate: flags of these commands, without those that name the folder.
     """
     costs = folder.parent / "costs" / f"{folder.name}.json"
-    if (folder / "metrics.json").exists():
+    if result_file(folder).exists():
         return
     if not (folder / "privacy.json").exists():
         resume = ["--resume"] if (folder / "config.json").exists() else []

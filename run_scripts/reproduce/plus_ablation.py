@@ -16,6 +16,7 @@ import statistics
 from cells import fill
 
 from datalens_tf import _files
+from datalens_tf.evaluation.results import result_file
 from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.privacy.statement import round_up
 
@@ -82,11 +83,12 @@ def write_table(runs_dir: pathlib.Path, dataset: str, epsilon: float) -> str:
                "accuracy", "std", "runs")
     lines = [" | ".join(columns), "|".join(["---"] * len(columns))]
     for part in parts_of(epsilon):
-        folders = [path.parent for path in sorted(runs_dir.glob(f"{part}_{dataset}_eps{epsilon:g}_seed*/metrics.json"))]
+        folders = [path for path in sorted(runs_dir.glob(f"{part}_{dataset}_eps{epsilon:g}_seed*"))
+                   if result_file(path).exists()]
         if not folders:
             continue
         config, statement = (json.loads((folders[0] / name).read_text()) for name in ("config.json", "privacy.json"))
-        accuracies = [json.loads((folder / "metrics.json").read_text())["utility"]["accuracy_mean"]
+        accuracies = [json.loads(result_file(folder).read_text())["utility"]["accuracy_mean"]
                       for folder in folders]
         charges = ", ".join(str(config[f"{name}_charges"]) for name in ("embedding", "mean", "covariance", "selection"))
         lines.append(" | ".join((

@@ -20,6 +20,7 @@ from cells import fill
 from datalens_tf import _files
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.evaluation import comparison, references
+from datalens_tf.evaluation.results import result_file
 from datalens_tf.privacy.statement import round_up
 
 # In the order of the table. Whatever is not here is the method's default, or its preset's.
@@ -80,7 +81,7 @@ def main() -> None:
 def write_table(runs_dir: pathlib.Path) -> str:
     """Writes table1.md and table1.csv, and returns the former."""
     results = [comparison.read_result(folder) for folder in sorted(runs_dir.glob("*_*_eps*_seed*"))
-               if (folder / "metrics.json").exists()]
+               if result_file(folder).exists()]
     if not results:
         return ""
     rows = [row | more(list(map(pathlib.Path, row["runs"].split(" ")))) for row in comparison.table(results)]

@@ -30,6 +30,7 @@ import sys
 from datalens_tf import _files
 from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.data.datasets import load_dataset
+from datalens_tf.evaluation.results import result_file
 from datalens_tf.privacy.statement import round_up
 
 # Epsilon -> k -> C, sigma, batch size, learning rate.
@@ -112,7 +113,7 @@ def flags(kind: str, k: float, epsilon: float, num_records: int) -> dict[str, st
 
 def fill(folder: pathlib.Path, dataset: str, seed: int, values: dict[str, str]) -> None:
     """Trains one cell, unless that is done."""
-    if (folder / "accuracy.json").exists():
+    if result_file(folder, "accuracy.json").exists():
         return
     resume = ["--resume"] if (folder / "private/data.json").exists() else []
     words = [f"--{name}={value}" for name, value in values.items()]
@@ -143,10 +144,11 @@ def write_table(table: int, runs_dir: pathlib.Path, columns: list[tuple[str, flo
 
 def measured(runs_dir: pathlib.Path, kind: str, k: float, epsilon: float) -> dict[str, object] | None:
     """A row: the runs of a cell that are done."""
-    found = sorted(path.parent for path in runs_dir.glob(f"{kind}{k:g}_eps{epsilon:g}_seed*/accuracy.json"))
+    found = [path for path in sorted(runs_dir.glob(f"{kind}{k:g}_eps{epsilon:g}_seed*"))
+             if result_file(path, "accuracy.json").exists()]
     if not found:
         return None
-    accuracies = [100 * json.loads((folder / "accuracy.json").read_text())["accuracy"] for folder in found]
+    accuracies = [100 * json.loads(result_file(folder, "accuracy.json").read_text())["accuracy"] for folder in found]
     statements = [json.loads((folder / "privacy.json").read_text()) for folder in found]
     spent = [statement["epsilon"] for statement in statements]
     config = ClassifierConfig.from_json((found[0] / "config.json").read_text())

@@ -23,6 +23,7 @@ from datalens_tf import _files
 from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
+from datalens_tf.evaluation.results import result_file
 from datalens_tf.mechanisms import TopAgg
 from datalens_tf.methods import config_class
 from datalens_tf.privacy import accounting
@@ -124,7 +125,7 @@ def settings_of(base: DataLensConfig, variant: Variant, image_shape: tuple[int, 
 def write_table(runs_dir: pathlib.Path, table: str, base: DataLensConfig, variants: Sequence[Variant]) -> str:
     """Writes TABLE.md, TABLE.csv and TABLE.png of the cells that are done, and returns the first."""
     rows = [row(variant, folders) for variant in variants if (folders := [
-        path.parent for path in sorted(runs_dir.glob(folder_name(base, variant, "*") + "/metrics.json"))])]
+        path for path in sorted(runs_dir.glob(folder_name(base, variant, "*"))) if result_file(path).exists()])]
     if not rows:
         return ""
     text = io.StringIO()
@@ -142,7 +143,7 @@ def write_table(runs_dir: pathlib.Path, table: str, base: DataLensConfig, varian
 def row(variant: Variant, folders: Sequence[pathlib.Path]) -> dict[str, str]:
     """A row, as text, from runs that differ in seeds only: of the first one's settings and statement."""
     config, statement = (json.loads((folders[0] / name).read_text()) for name in ("config.json", "privacy.json"))
-    accuracies = [json.loads((folder / "metrics.json").read_text())["utility"]["accuracy_mean"] for folder in folders]
+    accuracies = [json.loads(result_file(folder).read_text())["utility"]["accuracy_mean"] for folder in folders]
     beta, clip = (config.get(name) for name in ("vote_threshold", "clip"))
     votes = statement.get("top_k", statement.get("padded_dimension"))
     cells = (variant.name, config["num_teachers"], statement["num_steps"], votes, "none" if beta is None else beta,

@@ -31,9 +31,9 @@ def test_a_run_says_what_it_promises_and_how_good_it_is(classify, tmp_path):
     assert status == 0 and errors == "", errors
     assert "epsilon 50.0000 (gdp), delta 1e-05: 1438 records with 1 of 8 votes" in output
     assert "40 of 40 public queries labelled" in output and "AUROC" in output
-    found = json.loads((tmp_path / "run/student.json").read_text())
+    found = json.loads((tmp_path / "run/private/evaluation/student.json").read_text())
     assert found["num_test"] == 319 and len(found["auroc_per_class"]) == 10 and 0 <= found["auroc_macro"] <= 1
-    assert (tmp_path / "run/roc.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "run/private/evaluation/roc.png").read_bytes()[:4] == b"\x89PNG"
     status, output, _ = classify("--output_dir", tmp_path / "run", "--resume")
     assert status == 0 and f"accuracy {found['accuracy']:.4f}" in output
     assert cli.main(["privacy", f"--ledger={tmp_path / 'run'}"]) == 0

@@ -1,6 +1,7 @@
 """The report: complete, self-contained, safe with hostile names, and right in a real browser."""
 
 import dataclasses
+import html
 import json
 import pathlib
 import re
@@ -14,7 +15,8 @@ from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import report
 from datalens_tf.evaluation.evaluate import Evaluation
 from datalens_tf.evaluation.report import (
-    RunFacts, render_report, run_charts, training_command, training_log, write_report)
+    RunFacts, render_report, run_charts, seconds_per_step, training_command, training_log, write_public_report,
+    write_report)
 from tests.evaluation.evaluation_data import all_metrics, real
 from tests.serving.browser import smuggled
 
@@ -144,14 +146,39 @@ def test_the_command_repeats_the_run():
 def test_the_students_losses_come_from_its_logs(tmp_path):
     import tensorflow as tf
 
-    assert training_log(tmp_path / "none") == ({}, None)
+    assert training_log(tmp_path / "none") == {}
     for part in ((3, 4), (1, 2)):  # A resumed run has several files.
         with tf.summary.create_file_writer(str(tmp_path)).as_default():
             for step in part:
                 tf.summary.scalar("student_loss", step / 10, step=step)
-    losses, seconds = training_log(tmp_path)
+    losses = training_log(tmp_path)
     assert losses == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}) and list(losses) == [1, 2, 3, 4]
-    assert abs(seconds) < 60
+
+
+def test_the_time_of_a_step_comes_from_the_private_log(tmp_path):
+    log = tmp_path / "training.jsonl"
+    assert seconds_per_step(log) is None
+    times = [(1, 2.0), (2, 4.0), (4, 10.0), (5, 1.0), (6, 3.5)]  # Resumed after step 4.
+    log.write_text("".join(json.dumps({"step": step, "seconds": seconds}) + "\n" for step, seconds in times))
+    assert seconds_per_step(log) == 2.5
+    log.write_text(log.read_text()[:-5])
+    assert seconds_per_step(log) is None
+
+
+def test_the_public_report_says_nothing_that_was_measured_on_real_records(tmp_path, facts, browser):
+    train = real("train")
+    path = write_public_report(tmp_path, facts, (train.images, train.labels))
+    text = path.read_text()
+    for expected in ("0.9975", "1.3191", "What is guaranteed", "Privacy budget over steps", "Training of the generator",
+                     "The synthetic images", "datalens train --output_dir RUN --preset mnist", "--output_contrast 2.0"):
+        assert expected in text, expected
+    assert facts.statement_text.splitlines()[0] in text
+    for private in ("accura", "classif", "distance", "Utility", "t-SNE", "Membership", "seconds per", "published",
+                    "evaluation took"):
+        assert private not in html.unescape(text).replace(facts.statement_text, ""), private
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    browser.get(path.as_uri())
+    assert browser.execute_script("return document.images.length") == 3
 
 
 @pytest.mark.parametrize("change", [

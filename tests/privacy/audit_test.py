@@ -124,15 +124,17 @@ def test_on_the_command_line(tmp_path, capsys):
 
 
 def test_training_with_canaries_on_the_command_line(tmp_path, capsys):
-    flags = ["audit", "--preset=digits", "--trials=30", "--num_teachers=40", "--num_canaries=40", "--num_steps=2",
-             "--warmup_teacher_steps=2", "--train", f"--output_dir={tmp_path}"]
+    (tmp_path / "config.json").write_text(preset("digits", 10).to_json())
+    flags = ["audit", f"--run_dir={tmp_path}", "--trials=30", "--num_teachers=40", "--num_canaries=40", "--num_steps=2",
+             "--warmup_teacher_steps=2", "--train"]
     assert cli.main(flags) == 0
-    found, printed = json.loads((tmp_path / "audit.json").read_text()), capsys.readouterr().out
+    results = tmp_path / "private/evaluation"
+    found, printed = json.loads((results / "audit.json").read_text()), capsys.readouterr().out
     assert found["training"]["epsilon"] == found["claimed"]["epsilon"] and found["training"]["num_steps"] == 2
     assert found["training"]["num_teachers_disturbed"] == 0 and "0 of 40 teachers depend" in printed
     assert "no epsilon covers" in found["training"]["privacy_note"] and found["training"]["privacy_note"] in printed
     assert found["confidence"] == pytest.approx(0.95)
-    assert found["many_runs"]["trials"] == 60 and (tmp_path / "audited_run" / "ledger.jsonl").is_file()
+    assert found["many_runs"]["trials"] == 60 and (results / "audited_run" / "ledger.jsonl").is_file()
 
 
 def test_verdicts():
