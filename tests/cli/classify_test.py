@@ -62,7 +62,8 @@ def test_interrupted_resumed_and_asked_again(folder, datalens):
     accuracy = json.loads((folder / "private/evaluation/accuracy.json").read_text())["accuracy"]
     assert f"accuracy {accuracy:.4f} on 359 real test records of digits, after the last of 4 steps" in out
     assert {path.name for path in folder.iterdir()} == {
-        "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "classifier.keras", "saved_model", "private"}
+        "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "SHA256SUMS", "classifier.keras", "saved_model",
+        "private"}
     ledger = (folder / "ledger.jsonl").read_bytes()
     again = datalens("--output_dir", folder, "--resume")
     assert again[:2] == (0, out) and (folder / "ledger.jsonl").read_bytes() == ledger
