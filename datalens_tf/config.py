@@ -34,7 +34,7 @@ _LARGEST = {  # of settings and flags by their names; of others, 10^9 of integer
         "critic_batch_size", "generator_batch_size", "student_batch_size", "replay_releases"), LARGEST_WIDTH),
 }
 # Of others that are not 0, 10^-30. Accountants overflow at a delta that is smaller.
-_SMALLEST = {"delta": 1e-100, "consensus": 1e-6, "tail_shape": 1e-2, "sampling_probability": 1e-9, "vote_threshold": 0}
+_SMALLEST = {"delta": 1e-100, "consensus": 1e-6, "tail_shape": 1e-2, "sampling_probability": 1e-15, "vote_threshold": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit, usable_only
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.evaluation.results import make_results_folder, results_folder
-from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
+from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
 from datalens_tf.privacy import verification
 from datalens_tf.privacy.statement import Guarantee, make_statement, render_text
 from datalens_tf.training.callbacks import Callback
@@ -258,7 +258,7 @@ class DpSgd:
             average.assign(decay * average + (1 - decay) * weight)
         return float(np.linalg.norm(gradient))
 
-    def compressed_sum(self, chosen: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+    def compressed_sum(self, chosen: np.ndarray, stream: np.random.Generator | SecretStream) -> np.ndarray:
         """Sum of the clipped, compressed gradients of these records, in units of the mechanism's grid: float64 [d].
 
         Args:
@@ -269,8 +269,8 @@ class DpSgd:
         for start in range(0, len(chosen), self._chunk):
             indices = chosen[start:start + self._chunk]
             filled = np.resize(indices, self._chunk)  # One shape, one graph; those beyond the end are left out.
-            seeds = stream.integers(0, 2**31 - 1, (self._chunk, 2), np.int32)
-            gradients = self._gradients(to_unit(self._inputs[filled]), self._labels[filled], seeds)
+            gradients = self._gradients(to_unit(self._inputs[filled]), self._labels[filled],
+                                        *self._gradients.masks(stream, self._chunk))
             for gradient in gradients[:len(indices)]:
                 positions, units = self.mechanism.compress(gradient)
                 total[positions] += units
@@ -278,8 +278,7 @@ class DpSgd:
 
     def _sampled(self, step):
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
-        drawn = secret_stream(self._config, "sampling", step).random(len(self._labels))
-        return np.flatnonzero(drawn < self._config.sampling_probability)
+        return poisson_sample(self._config, len(self._labels), self._config.sampling_probability, "sampling", step)
 
 
 def learning_rate(config: ClassifierConfig, step: int) -> float:

@@ -12,6 +12,7 @@ from datalens_tf.classification import allowed_layers
 from datalens_tf.data.datasets import padded, to_unit
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation.utility import paper_classifier
+from datalens_tf.mechanisms.noise import SecretStream
 
 layers = tf.keras.layers
 _ANYWHERE = ("compute the same of a record wherever it is among others. It does not on this device: set "
@@ -119,7 +120,8 @@ class PerExampleGradients:
     Records are computed one at a time. A batch at once is computed where the model is a `Sequential` one whose weights
     are in `Dense` and `Conv2D` layers, and only if the result is the same, to the bit, wherever in a batch a record is:
     matrix products of some shapes round a batch's last rows differently, and where a record is depends on the others.
-    Dropout is drawn for each record and step from a seed of its own, never from a layer's generator.
+    What Dropout keeps is drawn by the caller, for each record and step, never by a layer or by TensorFlow: nobody may
+    know a record's mask, and which one it gets must not depend on which other records there are.
 
     Args:
       model: see `check_classifier`.
@@ -148,9 +150,14 @@ class PerExampleGradients:
         else:
             raise InvalidArgumentError("Expected model to " + _ANYWHERE)
 
-    def __call__(self, inputs: np.ndarray, labels: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """Gradients float32 [n, d] of inputs float32 [n, ...] with labels int [n]; seeds of dropout, int32 [n, 2]."""
-        return self._compute(tf.constant(inputs), tf.constant(labels), tf.constant(seeds)).numpy()
+    def masks(self, stream: np.random.Generator | SecretStream, count: int) -> list[np.ndarray]:
+        """What each Dropout layer keeps of so many records: bool [count, ...]."""
+        return [stream.random((count, *layer.output_shape[1:]), np.float32) >= layer.rate
+                for layer in self._layers or () if type(layer) is layers.Dropout]
+
+    def __call__(self, inputs: np.ndarray, labels: np.ndarray, *masks: np.ndarray) -> np.ndarray:
+        """Gradients float32 [n, d] of inputs float32 [n, ...] with labels int [n]; `masks` as from there."""
+        return self._compute(tf.constant(inputs), tf.constant(labels), [tf.constant(kept) for kept in masks]).numpy()
 
     def unflatten(self, vector: tf.Tensor) -> list[tf.Tensor]:
         """A vector [d] as tensors like the trainable weights."""
@@ -161,7 +168,7 @@ class PerExampleGradients:
         """Records that are nobody's."""
         stream = rng.stream(0, "probe")
         return (stream.random(shape, np.float32), stream.integers(0, self._model.output_shape[-1], shape[0]),
-                stream.integers(0, 2**31 - 1, (shape[0], 2), np.int32))
+                *self.masks(stream, shape[0]))
 
     def _loss(self, outputs, labels):
         """Of each record."""
@@ -170,18 +177,18 @@ class PerExampleGradients:
             return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
         return -tf.math.log(tf.maximum(tf.gather(outputs, labels, axis=1, batch_dims=1), 1e-7))
 
-    def _by_hand(self, inputs, labels, seeds):
+    def _by_hand(self, inputs, labels, masks):
         """From what layers see, and from the gradients of what they put out."""
-        seen, put_out, x = [], [], inputs
+        seen, put_out, x, masks = [], [], inputs, iter(masks)
         with tf.GradientTape() as tape:
-            for index, layer in enumerate(self._layers):
+            for layer in self._layers:
                 if _is_linear(layer) and layer.trainable_weights:
                     seen.append(x)
                     x = _without_activation(layer, x)
                     put_out.append(x)
                     x = layer.activation(x)
                 else:
-                    x = _at_prediction(layer, x, seeds + [0, index])
+                    x = _at_prediction(layer, x, masks)
             total = tf.reduce_sum(self._loss(x, labels))
         # Of the sum; but record i alone decides row i of what the layers put out.
         deltas = tape.gradient(total, put_out)
@@ -194,21 +201,21 @@ class PerExampleGradients:
                 parts[layer.bias.ref()] = tf.reduce_sum(positions, 1)
         return tf.concat([tf.reshape(parts[weight.ref()], [tf.shape(inputs)[0], -1]) for weight in self._weights], 1)
 
-    def _one_by_one(self, inputs, labels, seeds):
+    def _one_by_one(self, inputs, labels, masks):
         def gradient(record):
-            image, label, seed = (part[tf.newaxis] for part in record)
+            image, label, *kept = (part[tf.newaxis] for part in record)
             with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(self._loss(self._outputs(image, seed), label))
+                loss = tf.reduce_sum(self._loss(self._outputs(image, iter(kept)), label))
             found = tape.gradient(loss, self._weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             return tf.concat([tf.reshape(tf.cast(part, tf.float32), [-1]) for part in found], 0)
 
-        return tf.map_fn(gradient, (inputs, labels, seeds), fn_output_signature=tf.float32)
+        return tf.map_fn(gradient, (inputs, labels, *masks), fn_output_signature=tf.float32)
 
-    def _outputs(self, x, seeds):
+    def _outputs(self, x, masks):
         if self._layers is None:  # Without Dropout, see `check_classifier`.
             return self._model(x, training=False)
-        for index, layer in enumerate(self._layers):
-            x = _at_prediction(layer, x, seeds + [0, index])
+        for layer in self._layers:
+            x = _at_prediction(layer, x, masks)
         return x
 
 
@@ -359,10 +366,8 @@ def _patches(layer, x):
     return tf.reshape(found, [tf.shape(x)[0], -1, height * width * x.shape[-1]])
 
 
-def _at_prediction(layer, x, seeds):
-    """What a layer makes of records with training behaviour off; but for Dropout, by a seed for each record."""
+def _at_prediction(layer, x, masks):
+    """What a layer makes of records with training behaviour off; but for Dropout, which takes the next mask."""
     if type(layer) is not layers.Dropout:
         return layer(x, training=False)
-    drawn = tf.map_fn(lambda seed: tf.random.stateless_uniform(tf.shape(x)[1:], seed), seeds,
-                      fn_output_signature=tf.float32)
-    return tf.where(drawn >= layer.rate, x / (1 - layer.rate), 0.0)
+    return tf.where(next(masks), x / (1 - layer.rate), 0.0)

@@ -7,14 +7,13 @@ operating system's entropy and has no seed; the seeded source exists for tests a
 import abc
 import math
 import os
-import secrets
 from typing import Callable, Sequence
 
 import numpy as np
 from scipy import special
 
 from datalens_tf import _validate, rng
-from datalens_tf.config import MethodConfig
+from datalens_tf.config import RunConfig
 
 
 class NoiseSource(abc.ABC):
@@ -173,18 +172,70 @@ class InsecureSeededNoise(NoiseSource):
         return np.random.default_rng([self._seed, index]).normal(0.0, stddev, shape)
 
 
-def noise_source(config: MethodConfig) -> NoiseSource:
+def noise_source(config: RunConfig) -> NoiseSource:
     """Operating-system entropy, unless the configuration asks for a test's predictable noise."""
     if config.insecure_noise_seed is not None:
         return InsecureSeededNoise(config.insecure_noise_seed)
     return RoundedGaussianNoise() if config.noise == "rounded_gaussian" else SecureGaussianNoise()
 
 
-def secret_stream(config: MethodConfig, *path: str | int) -> np.random.Generator:
+class SecretStream:
+    """Randomness that nobody can know or predict, whatever of it becomes known: all of it is `os.urandom`'s.
+
+    The part of `np.random.Generator` that sampling, batches, dropout and instance noise need. numpy's own generators
+    are not cryptographic: who sees some of their numbers can compute the others.
+    """
+
+    def random(self, size: int | Sequence[int], dtype: type = np.float64) -> np.ndarray:
+        """Uniform multiples of 2^-53 in [0, 1), or of 2^-24 as float32."""
+        if dtype == np.float32:
+            return (self._words(size, np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+        return (self._words(size, np.uint64) >> np.uint64(11)) * 2.0**-53
+
+    def standard_normal(self, size: int | Sequence[int], dtype: type = np.float64) -> np.ndarray:
+        """Independent N(0, 1)."""
+        return SecureGaussianNoise().draw(_shape(size), 1.0, 0).astype(dtype)
+
+    def integers(self, low: int, high: int, size: int | Sequence[int]) -> np.ndarray:
+        """Uniform in [low, high), int64; the range must be far below 2^53."""
+        return low + np.floor(self.random(size) * (high - low)).astype(np.int64)
+
+    def permutation(self, count: int) -> np.ndarray:
+        """The integers below count in random order."""
+        return np.argsort(self._words(count, np.uint64), kind="stable")
+
+    @staticmethod
+    def _words(size, dtype):
+        shape = _shape(size)
+        return np.frombuffer(os.urandom(math.prod(shape) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+
+
+def _shape(size: int | Sequence[int]) -> tuple[int, ...]:
+    """As numpy reads a size."""
+    return tuple(size) if isinstance(size, Sequence) else (int(size),)
+
+
+def secret_stream(config: RunConfig, *path: str | int) -> SecretStream | np.random.Generator:
     """Randomness that nobody knows, such as who is sampled; without a seed but in tests that say so."""
     if config.insecure_noise_seed is not None:
         return rng.stream(config.insecure_noise_seed, *path)
-    return np.random.default_rng(secrets.randbits(256))
+    return SecretStream()
+
+
+def poisson_sample(config: RunConfig, count: int, probability: float, *path: str | int) -> np.ndarray:
+    """Who of `count` takes part: each with this probability, to 2^-53 and never more, independently of all others.
+
+    Args:
+      config: whose `secret_stream` decides.
+      count: of records or users.
+      probability: q in (0, 1].
+      path: of the stream in tests.
+
+    Returns:
+      Indices int64, ascending. They are private.
+    """
+    drawn = secret_stream(config, *path).random(count)
+    return np.flatnonzero(drawn < math.floor(probability * 2**53) * 2.0**-53)
 
 
 def _check_stddev(stddev: float) -> None:

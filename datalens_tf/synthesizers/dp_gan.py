@@ -31,7 +31,7 @@ import tensorflow as tf
 from datalens_tf import rng
 from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, usable_only
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
-from datalens_tf.mechanisms.noise import NoiseSource, noise_source, secret_stream
+from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
 from datalens_tf.methods import DpCganConfig, DpGanConfig
 from datalens_tf.models.critic import Critic
 from datalens_tf.privacy import accounting
@@ -165,10 +165,9 @@ class PrivateGan:
 
     def _sampled(self, step: int) -> np.ndarray:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
-        drawn = secret_stream(self._config, "sampling", step).random(len(self._dataset))
-        return np.flatnonzero(drawn < self._config.sampling_probability)
+        return poisson_sample(self._config, len(self._dataset), self._config.sampling_probability, "sampling", step)
 
-    def _blur(self, stream: np.random.Generator, count: int) -> np.ndarray:
+    def _blur(self, stream: np.random.Generator | SecretStream, count: int) -> np.ndarray:
         """Instance noise for `count` images, independent."""
         if not self._config.instance_noise:
             return np.zeros((count, 1, 1, 1), np.float32)

@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
-from datalens_tf.mechanisms.noise import NoiseSource, secret_stream
+from datalens_tf.mechanisms.noise import NoiseSource, poisson_sample, secret_stream
 from datalens_tf.methods import FedAvgGanConfig
 from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.synthesizers.federated import FederatedGan, FederatedSynthesizer, communication, num_fakes
@@ -129,8 +129,7 @@ class FederatedAverage(FederatedGan):
 
     def _sampled(self, step: int) -> np.ndarray:
         """Who takes part: each with probability q, independently, unknown to anybody else."""
-        drawn = secret_stream(self._config, "sampling", step).random(self._config.num_users)
-        return np.flatnonzero(drawn < self._config.sampling_probability)
+        return poisson_sample(self._config, self._config.num_users, self._config.sampling_probability, "sampling", step)
 
 
 class _Student(Student):

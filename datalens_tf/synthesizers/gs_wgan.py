@@ -28,7 +28,7 @@ from datalens_tf import _files, rng
 from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import DataError
-from datalens_tf.mechanisms.noise import NoiseSource, noise_source
+from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
 from datalens_tf.methods import CriticConfig, GsWganConfig
 from datalens_tf.models.wasserstein import WassersteinCritic
@@ -283,7 +283,7 @@ class CriticTraining:
         self._advance = tf.function(self._advanced, reduce_retracing=True)  # Partitions of many sizes are one graph.
 
     def __call__(self, state: Sequence[tf.Tensor], images: np.ndarray, labels: np.ndarray, pool: tf.Tensor, steps: int,
-                 stream: np.random.Generator) -> list[tf.Tensor]:
+                 stream: np.random.Generator | SecretStream) -> list[tf.Tensor]:
         """The state after more steps.
 
         Args:

@@ -45,8 +45,8 @@ def main() -> None:
 def record_gradients(model: tf.keras.Model, dataset: Dataset, count: int) -> np.ndarray:
     """Gradients [count, d] of the first records, dropout, if there is any, by one seed."""
     of = PerExampleGradients(model, (64, *dataset.image_shape))
-    chosen = np.resize(np.arange(count), -(-count // 64) * 64)
-    return np.concatenate([of(to_unit(dataset.images[part]), dataset.labels[part], np.zeros((64, 2), np.int32))
+    chosen, stream = np.resize(np.arange(count), -(-count // 64) * 64), np.random.default_rng(0)
+    return np.concatenate([of(to_unit(dataset.images[part]), dataset.labels[part], *of.masks(stream, 64))
                            for part in np.split(chosen, len(chosen) // 64)])[:count]
 
 

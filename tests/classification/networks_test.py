@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from datalens_tf.classification import networks
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.mechanisms.noise import SecretStream
 
 layers = tf.keras.layers
 
@@ -15,12 +16,14 @@ def data(count=6, shape=(12, 12, 2)):
     return random.random((count, *shape), np.float32), np.arange(count) % 3
 
 
-def seeds(count=6, seed=0):
-    return np.random.default_rng(seed).integers(0, 2**31 - 1, (count, 2), np.int32)
+def drawn(gradients, count=6, seed=0):
+    """What Dropout layers keep, from a known stream."""
+    return gradients.masks(np.random.default_rng(seed), count)
 
 
 def gradients_of(model, x, y):
-    return networks.PerExampleGradients(model, x.shape)(x, y, seeds(len(x)))
+    gradients = networks.PerExampleGradients(model, x.shape)
+    return gradients(x, y, *drawn(gradients, len(x)))
 
 
 def chain(*more, last=None):
@@ -60,7 +63,7 @@ def test_they_equal_those_of_each_record_alone(make):
     model, (x, y) = make(), data()
     networks.check_classifier(model, (12, 12, 2), 3)
     gradients = networks.PerExampleGradients(model, x.shape)
-    found = gradients(x, y, seeds())
+    found = gradients(x, y, *drawn(gradients))
     assert found.shape == (6, gradients.num_parameters) and found.dtype == np.float32
     np.testing.assert_allclose(found, one_at_a_time(model, x, y), atol=2e-5)
     parts = gradients.unflatten(tf.constant(found[0]))
@@ -85,9 +88,9 @@ def large():
 def test_a_record_does_not_see_the_others(make):
     x, y = data()
     gradients = networks.PerExampleGradients(make(), x.shape)
-    before = gradients(x, y, seeds())
+    before = gradients(x, y, *drawn(gradients))
     x[3] = np.random.default_rng(1).random(x[3].shape)
-    after = gradients(x, y, seeds())
+    after = gradients(x, y, *drawn(gradients))
     changed = np.any(before != after, axis=1)
     assert changed[3] and changed.sum() == 1
 
@@ -99,8 +102,8 @@ def test_where_in_a_chunk_a_record_is_has_no_part_in_its_gradient(make, shape):
     """To the bit: products of matrices of some sizes round a batch's last rows differently."""
     (x, y), places = data(64, shape), np.random.default_rng(0).permutation(64)
     gradients = networks.PerExampleGradients(make(), x.shape)
-    np.testing.assert_array_equal(gradients(x[places], y[places], seeds(64)[places]),
-                                  gradients(x, y, seeds(64))[places])
+    np.testing.assert_array_equal(gradients(x[places], y[places], *(kept[places] for kept in drawn(gradients, 64))),
+                                  gradients(x, y, *drawn(gradients, 64))[places])
 
 
 class Mixing(layers.Layer):
@@ -173,22 +176,24 @@ def test_only_what_is_trained_has_gradients():
     model.layers[0].trainable = False
     gradients = networks.PerExampleGradients(model, x.shape)
     assert gradients.num_parameters == sum(w.shape.num_elements() for w in model.weights) - (9 * 2 * 4 + 4)
-    np.testing.assert_allclose(gradients(x, y, seeds()), one_at_a_time(model, x, y), atol=2e-5)
+    np.testing.assert_allclose(gradients(x, y, *drawn(gradients)), one_at_a_time(model, x, y), atol=2e-5)
 
 
 @pytest.mark.parametrize("more", [(), (layers.PReLU(),)])
-def test_dropout_is_each_records_own_and_decided_by_its_seed(more):
+def test_dropout_is_each_records_own_and_decided_by_the_stream(more):
     """For a batch at once, and one by one, which layers with other weights ask for."""
     model = tf.keras.Sequential([layers.Input((4,)), layers.Dropout(0.25), *more, layers.Dense(3)])
     networks.check_classifier(model, (4,), 3)
     gradients, x = networks.PerExampleGradients(model, (4000, 4)), np.ones((4000, 4), np.float32)
-    y, own = np.zeros(4000, int), seeds(4000)
-    found = gradients(x, y, own)
-    np.testing.assert_array_equal(found, gradients(x, y, own))
-    np.testing.assert_array_equal(found[::-1], gradients(x, y, own[::-1]))
-    assert np.any(found != gradients(x, y, own + 1))
+    y, own = np.zeros(4000, int), drawn(gradients, 4000)
+    assert len(own) == 1 and own[0].shape == (4000, 4)
+    found = gradients(x, y, *own)
+    np.testing.assert_array_equal(found, gradients(x, y, *own))
+    np.testing.assert_array_equal(found[::-1], gradients(x, y, own[0][::-1]))
     kernel = found[:, -15:-3].reshape(4000, 4, 3)
-    kept = kernel.any(2)  # The kernel's rows of inputs that are not 0.
+    np.testing.assert_array_equal(kernel.any(2), own[0])  # The kernel's rows of inputs that are not 0.
+    assert not np.array_equal(own[0], drawn(gradients, 4000, seed=1)[0])
+    kept = gradients.masks(SecretStream(), 4000)[0]
     assert abs(kept.mean() - 0.75) < 6 * np.sqrt(0.25 * 0.75 / kept.size)
     assert np.all(np.abs(np.corrcoef(kept.T) - np.eye(4)) < 6 / np.sqrt(4000))  # Independent between inputs
     halves = kept[:2000] == kept[2000:]  # and between records.

@@ -185,3 +185,72 @@ def test_the_default_is_exact_and_other_noise_has_to_be_asked_for():
     assert type(noise.noise_source(DataLensConfig())) is RoundedGaussianNoise
     assert type(noise.noise_source(DataLensConfig(noise="gaussian"))) is SecureGaussianNoise
     assert type(noise.noise_source(DataLensConfig(insecure_noise_seed=1))) is InsecureSeededNoise
+
+
+# Secret streams.
+
+
+def entropy(seed):
+    """A stand-in for `os.urandom` that is known, and what was asked of it."""
+    known, asked = np.random.default_rng(seed), []
+    return lambda n: asked.append(n) or known.bytes(n), asked
+
+
+def test_all_that_a_secret_stream_draws_is_the_operating_systems(monkeypatch):
+    """With that known, all is known; without, nothing is: no generator in between can be computed from its output."""
+    def draw():
+        stream = noise.secret_stream(DataLensConfig(), "any", 3)
+        return [stream.random(50), stream.random((5, 10), np.float32), stream.standard_normal((4, 3), np.float32),
+                stream.integers(2, 9, (6,)), stream.permutation(40)]
+
+    np.random.seed(0)
+    first = draw()
+    np.random.seed(0)
+    assert all(np.any(mine != other) for mine, other in zip(first, draw()))
+    runs = []
+    for _ in range(2):
+        known, asked = entropy(1)
+        monkeypatch.setattr(os, "urandom", known)
+        runs.append(draw())
+        assert asked == [8 * 50, 4 * 50, 8 * 12, 8 * 6, 8 * 40]
+    for mine, other in zip(*runs):
+        np.testing.assert_array_equal(mine, other)
+    assert [(a.shape, a.dtype) for a in first] == [
+        ((50,), np.float64), ((5, 10), np.float32), ((4, 3), np.float32), ((6,), np.int64), ((40,), np.int64)]
+
+
+def test_secret_streams_have_the_distributions_that_they_say():
+    stream = noise.SecretStream()
+    for drawn in (stream.random(50_000), stream.random(50_000, np.float32)):
+        assert stats.kstest(drawn, "uniform").pvalue > 1e-7
+    assert stats.kstest(stream.standard_normal(50_000), "norm").pvalue > 1e-7
+    assert stats.chisquare(np.bincount(stream.integers(2, 9, 50_000))[2:]).pvalue > 1e-7
+    places = np.stack([stream.permutation(5) for _ in range(5000)])
+    assert np.all(np.sort(places) == np.arange(5)) and stats.chisquare(np.bincount(places[:, 2])).pvalue > 1e-7
+
+
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+def test_extreme_entropy_stays_in_range(monkeypatch, byte):
+    monkeypatch.setattr(os, "urandom", lambda n: bytes([byte]) * n)
+    stream = noise.SecretStream()
+    for drawn in (stream.random(2), stream.random(2, np.float32), stream.integers(0, 1, (2,))):
+        assert np.all((drawn >= 0) & (drawn < 1))
+    assert np.all(np.isfinite(stream.standard_normal(2)))
+
+
+def test_nobody_takes_part_with_more_than_the_probability_that_is_charged(monkeypatch):
+    """Exactly: a number that is q to 53 bits, but not below q, is not taken."""
+    for probability in (0.3, 1 / 3, 1e-4, 1.0, 2.0**-20):
+        largest = math.floor(probability * 2**53)  # of 2^53 equally likely numbers, those below are taken
+        words = np.array([largest - 1, min(largest, 2**53 - 1)], np.uint64) << np.uint64(11)
+        monkeypatch.setattr(os, "urandom", lambda n, words=words: words.tobytes())
+        taken = noise.poisson_sample(DataLensConfig(), 2, probability, "sampling")
+        assert taken.tolist() == ([0, 1] if probability == 1 else [0])
+        assert largest / 2**53 <= probability
+
+
+def test_only_a_test_can_make_a_stream_repeat():
+    known = DataLensConfig(insecure_noise_seed=3)
+    first, again = (noise.secret_stream(known, "sampling", 1).random(5) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert isinstance(noise.secret_stream(DataLensConfig(seed=3), "sampling", 1), noise.SecretStream)
