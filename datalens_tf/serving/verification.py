@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator
 import dp_accounting
 
 from datalens_tf import _checksums, _files
+from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.config import config_digest
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 from datalens_tf.methods import CONFIGS, config_from_json
@@ -31,23 +32,25 @@ CANNOT_KNOW = (
     "trained",
     "whether the ledger and the statement were both rewritten by somebody who knows how: the chain of hashes has no key",
     "whether other runs used the same records: their budgets add up")
-# All that generators and classifiers of this package compute with. None of these operations touches a file but the
-# four that load the variables.
+# All that generators of this package compute with, and classifiers of the layers that `classify` allows. None of these
+# operations touches a file but the four that load the variables.
 _OPERATIONS = frozenset("""
-    Abs AddN AddV2 All Any ArgMax Assert AssignVariableOp AvgPool BatchMatMulV2 BatchToSpaceND BiasAdd BitwiseOr
-    BroadcastTo Cast Ceil ClipByValue ConcatV2 Const Conv2D Conv2DBackpropInput Cos Cumsum DepthwiseConv2dNative
-    DisableCopyOnRead Div Einsum Elu EncodePng Equal Erf Exp ExpandDims Fill Floor FloorDiv FloorMod FusedBatchNormV3
-    GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If IsFinite IsNan LeakyRelu LeftShift Less LessEqual Log
-    Log1p LogicalAnd LogicalNot LogicalOr MatMul Max MaxPool Maximum Mean MergeV2Checkpoints Min MirrorPad Minimum Mul
-    Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall Placeholder PlaceholderWithDefault Pow Prod
-    RandomStandardNormal RandomUniform RandomUniformInt Range Rank ReadVariableOp RealDiv Relu Relu6 Reshape
-    ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor RestoreV2 ReverseV2 RightShift Round Rsqrt SaveV2
-    ScatterNd Select SelectV2 Selu Shape ShardedFilename Sigmoid Sign Sin Size Slice Softmax Softplus SpaceToBatchND
-    Split SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessIf
-    StatelessRandomGetKeyCounter StatelessRandomNormalV2 StatelessRandomUniformFullIntV2 StatelessRandomUniformIntV2
-    StatelessRandomUniformV2 StatelessWhile StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub Sum Tanh
-    TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem TensorListStack Tile TopKV2 Transpose
-    Unpack VarHandleOp Where While ZerosLike
+    Abs AddN AddV2 All Any ArgMax Assert AssignVariableOp AvgPool AvgPool3D BatchMatMulV2 BatchToSpaceND BiasAdd
+    Bitcast BitwiseOr BroadcastTo Cast Ceil ClipByValue ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Cos Cumsum
+    DepthwiseConv2dNative DisableCopyOnRead Div DivNoNan Einsum Elu EncodePng Equal Erf Exp ExpandDims Fill Floor
+    FloorDiv FloorMod FusedBatchNormV3 GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If IsFinite IsNan
+    LeakyRelu LeftShift Less LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr MatMul Max MaxPool MaxPool3D
+    Maximum Mean MergeV2Checkpoints Min Minimum MirrorPad Mul Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2
+    PartitionedCall Placeholder PlaceholderWithDefault Pow Prod RandomStandardNormal RandomUniform RandomUniformInt
+    Range Rank ReadVariableOp RealDiv Relu Relu6 Reshape ResizeArea ResizeBicubic ResizeBilinear
+    ResizeNearestNeighbor RestoreV2 ReverseV2 RightShift RngReadAndSkip Round Rsqrt SaveV2 ScaleAndTranslate
+    ScatterNd Select SelectV2 Selu Shape ShardedFilename Sigmoid Sign Sin Size Slice Softmax Softplus Softsign
+    SpaceToBatchND Split SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessIf
+    StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomNormalV2 StatelessRandomUniformFullIntV2
+    StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessTruncatedNormalV2 StatelessWhile
+    StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub Sum Tanh TensorListFromTensor TensorListGetItem
+    TensorListReserve TensorListSetItem TensorListStack Tile TopKV2 Transpose Unpack VarHandleOp Where While
+    ZerosLike
 """.split())
 _IN_A_VERSION = re.compile(
     r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-\d{5}-of-\d{5})|assets\.extra/[^/]+")
@@ -246,18 +249,25 @@ def _settings(folder: pathlib.Path) -> str:
     ledger = PrivacyLedger.read(folder / verification.LEDGER)
     if config_digest(text) != ledger.config_digest:
         raise CheckpointError("config.json is not that of the ledger.")
-    method = _files.parse_json(text).get("method", "datalens")
-    if method not in CONFIGS:
+    event = _step_event(text, folder)
+    if event is None:
         return "config.json is that of the ledger"
-    from datalens_tf.synthesizers.registry import synthesizer
-
-    event = synthesizer(method)(config_from_json(text), run_dir=folder).step_event()
     if ledger.step_event != event:
         raise CheckpointError(f"a charge is {ledger.step_event}, and these settings make charges of {event}.")
     cheaper = [charge for charge in ledger.charges if charge.unit != event and not _costs_less(charge.unit, event)]
     if cheaper:
         raise CheckpointError(f"charge {cheaper[0].index} is of {cheaper[0].unit}, which these settings do not make.")
     return f"config.json is that of the ledger, and makes charges of {event}"
+
+
+def _step_event(text: str, folder: pathlib.Path) -> dp_accounting.DpEvent | None:
+    """What these settings make a charge cost; None of a method that is asked about one run only."""
+    method = _files.parse_json(text).get("method", "datalens")
+    if method in CONFIGS:
+        from datalens_tf.synthesizers.registry import synthesizer
+
+        return synthesizer(method)(config_from_json(text), run_dir=folder).step_event()
+    return ClassifierConfig.from_json(text).step_event() if method == ClassifierConfig.method else None
 
 
 def _costs_less(unit: dp_accounting.DpEvent, event: dp_accounting.DpEvent) -> bool:

@@ -20,6 +20,7 @@ from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.privacy.statement import parse_statement
+from datalens_tf.serving.verification import verify
 from datalens_tf.training import loop
 from datalens_tf.training.callbacks import Callback
 from tests import ledgers
@@ -270,6 +271,16 @@ def test_a_ledger_that_lost_charges_is_refused(run, tmp_path, loss):
     with pytest.raises(LedgerError, match=r"ledger\.jsonl .*put the run's newest ledger back"):
         PrivateClassifier(CONFIG, run_dir=folder).fit_dataset(DATA)
     assert not (folder / "privacy.json").exists()
+
+
+def test_a_run_can_be_verified(run, tmp_path):
+    checks = verify(run.folder.path)
+    assert all(check.passed is not False for check in checks), checks
+    folder = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run"))
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"noise_multiplier": 1.34', '"noise_multiplier": 13.4'))
+    assert any(check.passed is False and "config.json is not that of the ledger" in check.text
+               for check in verify(folder))
 
 
 def test_the_ledger_of_half_the_steps_is_refused(run, tmp_path):
