@@ -2,8 +2,8 @@
 
 from typing import Any, Sequence
 
-from datalens_tf import _validate
-from datalens_tf.config import ACCOUNTANTS, DataLensConfig
+from datalens_tf import _files, _validate
+from datalens_tf.config import ACCOUNTANTS, DataLensConfig, config_digest
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy import accounting
@@ -62,6 +62,9 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
     charged since then is counted as well. They are known by the random ids in their lines, which ledgers of version 1
     do not have: of these all charges are counted.
 
+    Where the noise of one was predictable, in a test that asked for it, nothing is `private` and every epsilon is None:
+    what such a run released is known without noise, whatever others added.
+
     Args:
       ledgers: at least one, each of a different file.
       delta: at which epsilon is computed; by default that of the ledgers, if they agree.
@@ -85,16 +88,34 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
     accountants = [name for name in accountants if all(name in accounting.applicable(unit) for unit in units)]
     _validate.require(bool(accountants), "accountant", ", ".join(ACCOUNTANTS), "to know these releases; use rdp or pld")
 
+    predictable = [str(ledger.path) for ledger in ledgers if not _has_secret_noise(ledger)]
+
     def epsilons(charges):
+        if predictable:
+            return dict.fromkeys(accountants)
         events = [charge.event for charge in charges]
         return {name: accounting.epsilon_of(events, delta, name, relations[0]) for name in accountants}
 
     together = _distinct_charges(ledgers)
-    return {"delta": delta, "adjacency": relations[0], "num_charges": sum(charge.count for charge in together),
+    return {"delta": delta, "private": not predictable, "predictable_noise": predictable, "adjacency": relations[0],
+            "num_charges": sum(charge.count for charge in together),
             "forks": _forks(ledgers),
             "ledgers": [{"path": str(ledger.path), "num_charges": ledger.num_charges,
                          "epsilon": epsilons(ledger.charges)} for ledger in ledgers],
             "epsilon": epsilons(together)}
+
+
+def _has_secret_noise(ledger: PrivacyLedger) -> bool:
+    """Whether the run's noise was a secret. Ledgers of version 1 are silent; the settings beside them say it."""
+    if not ledger.secret_noise:
+        return False
+    try:
+        text = ledger.path.with_name("config.json").read_text(encoding="utf-8")
+        settings = _files.parse_json(text)
+    except (OSError, ValueError):
+        return True
+    own = config_digest(text) == ledger.config_digest and isinstance(settings, dict)
+    return not own or settings.get("insecure_noise_seed") is None
 
 
 def _distinct_charges(ledgers: Sequence[PrivacyLedger]) -> list[Charge]:
@@ -123,6 +144,9 @@ def _forks(ledgers: Sequence[PrivacyLedger]) -> list[dict[str, Any]]:
 
 def render_composition(report: dict[str, Any]) -> str:
     """The dictionary of `composition_report` as a table, numbers rounded up."""
+    if not report["private"]:
+        return (f"NOT PRIVATE: the noise of {' and '.join(report['predictable_noise'])} was predictable, for tests "
+                f"only. No epsilon holds for these {report['num_charges']} charges.")
     rows, notes = [("charges", *report["epsilon"], "ledger")], []
     rows += [(str(part["num_charges"]), *map(round_up, part["epsilon"].values()), part["path"])
              for part in report["ledgers"]]

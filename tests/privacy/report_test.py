@@ -1,5 +1,6 @@
 """What several releases of the same records cost together."""
 
+import json
 import math
 
 import dp_accounting
@@ -10,6 +11,9 @@ from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.privacy.report import composition_report, render_composition
+from datalens_tf.training.trainer import Trainer
+from tests.ledgers import as_version_1
+from tests.training import tiny
 
 
 def ledger(path, multiplier, num_charges, delta=1e-5):
@@ -81,6 +85,37 @@ def test_a_release_drawn_twice_from_a_copied_folder_costs_twice(tmp_path):
     report = composition_report(drawn)
     assert report["epsilon"]["gdp"] == pytest.approx(1.4652, abs=1e-4)
     assert report["forks"][0]["own_charges"] == [1, 1]
+
+
+def insecure_run(folder):
+    config = tiny.CONFIG.replace(num_steps=2)
+    assert config.insecure_noise_seed is not None
+    return Trainer(config, tiny.dataset(), folder)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_predictable_noise_is_not_private_whatever_was_charged(tmp_path, capsys, version):
+    insecure_run(tmp_path / "run").run()
+    if version == 1:  # Says nothing of the noise itself; the settings beside it do.
+        as_version_1(tmp_path / "run" / "ledger.jsonl")
+    ledger(tmp_path / "other", 20.0, 30)
+    for words in ([], ["--ledger", str(tmp_path / "other")]):
+        for json_flag in ([], ["--json"]):
+            assert cli.main(["privacy", "--ledger", str(tmp_path / "run"), *words, *json_flag]) == 0
+            said = capsys.readouterr().out
+            if json_flag:
+                report = json.loads(said)
+                assert report["private"] is False and set(report["epsilon"].values()) == {None}
+                assert {value for part in report["ledgers"] for value in part["epsilon"].values()} == {None}
+            else:
+                assert said.startswith("NOT PRIVATE: the noise of ") and "ledger.jsonl was predictable" in said
+                assert "psilon at" not in said
+
+
+def test_settings_that_are_not_the_ledgers_say_nothing_of_its_noise(tmp_path):
+    (tmp_path / "config.json").write_text(tiny.CONFIG.to_json())
+    report = composition_report([ledger(tmp_path / "ledger.jsonl", 20.0, 3)])
+    assert report["private"] and report["epsilon"]["gdp"] > 0
 
 
 def test_the_table_never_rounds_down(tmp_path):
