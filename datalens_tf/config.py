@@ -1,5 +1,6 @@
 """Settings of a run: what decides privacy and quality, what cannot, and the papers' presets."""
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -48,6 +49,10 @@ class RunConfig:
       dataset: name of the data (`mnist`, `npz:FILE`, ...; `arrays` when images were passed to `fit`).
       image_shape: (H, W, C) with H and W divisible by 4; None until the data is known.
       num_classes: number of classes Y, public; None until the data is known.
+      classes: names of the classes, which declares them public: records of other classes keep their place and
+        contribute nothing. On the command line a number, names separated by commas, or a file with one name a line.
+        None: the classes are those of the data set's public description, or read from the records, private as these
+        are, and then taken to be public.
       epsilon, delta: the privacy budget. Training stops before it would be exceeded. An epsilon of None: there is
         none, because the method is not private.
       allow_large_delta: whether delta may be 10/n or more, for n records (or users, where they are protected).
@@ -61,6 +66,7 @@ class RunConfig:
     dataset: str = "arrays"
     image_shape: tuple[int, int, int] | None = None
     num_classes: int | None = None
+    classes: tuple[str, ...] | None = None
     epsilon: float | None = 1.0
     delta: float = 1e-5
     allow_large_delta: bool = False
@@ -89,6 +95,8 @@ class RunConfig:
                 "image_shape", self.image_shape, "to be (H, W, C) with H and W divisible by 4")
         if self.num_classes is not None:
             v.integer("num_classes", self.num_classes, at_least=2)
+        if self.classes is not None:
+            object.__setattr__(self, "classes", check_classes(self.classes))
         self._check_epsilon()
         v.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
         v.boolean("allow_large_delta", self.allow_large_delta)
@@ -318,6 +326,33 @@ def check_magnitudes(numbers_by_name: Mapping[str, Any]) -> None:
             _validate.require(abs(number) <= largest, name, number, f"to be at most {largest:,}")
             smallest = _SMALLEST.get(name, 1e-30)
             _validate.require(number == 0 or abs(number) >= smallest, name, number, f"to be at least {smallest:g}")
+
+
+def check_classes(names: typing.Iterable[str]) -> tuple[str, ...]:
+    """Names of classes that are declared public: at least two, each a printable text, none twice.
+
+    Raises:
+      InvalidArgumentError: they are something else.
+    """
+    _validate.require(isinstance(names, (tuple, list)), "classes", names, "to be names")
+    _validate.require(2 <= len(names) <= LARGEST_NUM_CLASSES, "classes", len(names),
+                      f"names to be 2 to {LARGEST_NUM_CLASSES:,}")
+    for name in names:
+        sound = isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip()
+        _validate.require(sound, "classes", name, "to be names of 1 to 200 printable characters")
+    for name, count in collections.Counter(names).items():
+        _validate.require(count == 1, "classes", name, "to be named once")
+    return tuple(names)
+
+
+def numbered(num_classes: int | None) -> tuple[str, ...] | None:
+    """Names of so many classes that have only numbers; None for None. Raises InvalidArgumentError for other numbers."""
+    if num_classes is None:
+        return None
+    _validate.integer("num_classes", num_classes, at_least=2)
+    _validate.require(num_classes <= LARGEST_NUM_CLASSES, "num_classes", num_classes,
+                      f"to be at most {LARGEST_NUM_CLASSES:,}")
+    return tuple(map(str, range(num_classes)))
 
 
 def check_top_k(top_k: int, image_shape: tuple[int, int, int]) -> None:

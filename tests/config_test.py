@@ -151,9 +151,25 @@ def test_settings_from_before_variants_mean_the_papers_method():
     assert DataLensConfig.from_json(new.to_json()) == new != DataLensConfig()
 
 
+@pytest.mark.parametrize("classes", ["ab", ("a",), (), ("a", "a"), ("a", 1), ("a", ""), ("a", " b"), ("a", "b\n"),
+                                     ("a", "x" * 201), tuple(map(str, range(10_001)))])
+def test_classes_are_names(classes):
+    with pytest.raises(InvalidArgumentError, match="classes="):
+        DataLensConfig(classes=classes)
+
+
+def test_settings_from_before_classes_could_be_declared_still_load():
+    fields = json.loads(DataLensConfig(num_classes=3).to_json())
+    assert fields.pop("classes") is None
+    assert DataLensConfig.from_json(json.dumps(fields)) == DataLensConfig(num_classes=3)
+    declared = DataLensConfig(classes=("a", "b"))
+    assert DataLensConfig.from_json(declared.to_json()) == declared
+
+
 def test_every_setting_changes_the_digest():
     base = DataLensConfig()
     changes = {"method": None, "dataset": "mnist", "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
+               "classes": ("a", "b"),
                "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
                "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "num_owners": 3, "owner_tolerance": 2,
                "noise": "gaussian", "quantization": "sign"}

@@ -20,7 +20,8 @@ import tensorflow as tf
 from datalens_tf import _files, _validate
 from datalens_tf.classification import networks
 from datalens_tf.classification.settings import ClassifierConfig
-from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit, usable_only
+from datalens_tf.config import numbered
+from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit, usable_only, with_data
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.evaluation.results import make_results_folder, results_folder
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
@@ -101,10 +102,11 @@ class PrivateClassifier:
 
         Args:
           images, labels: the sensitive records.
-          num_classes: number of classes Y, public; by default the largest label plus one, which is then taken to be
-            public knowledge.
+          num_classes: number of classes Y, declared to be public: records with other labels keep their place and
+            contribute nothing. By default those of the settings, else the largest label plus one, which is read from
+            private labels and then taken to be public.
         """
-        return self.fit_dataset(as_dataset(images, labels, num_classes))
+        return self.fit_dataset(as_dataset(images, labels, classes=numbered(num_classes) or self.config.classes))
 
     def fit_dataset(self, dataset: Dataset) -> "PrivateClassifier":
         """`fit` for a checked data set; continues an interrupted run of the same settings and records.
@@ -112,8 +114,7 @@ class PrivateClassifier:
         Raises:
           TrainingInterrupted: after `request_stop`.
         """
-        config = self.config.replace(dataset=dataset.name, image_shape=dataset.image_shape,
-                                     num_classes=dataset.num_classes)
+        config = with_data(self.config, dataset)
         model, features = self._networks(config)
         digests = {"model_digest": None if self._model is None and config.model is None else networks.digest(model),
                    "features_digest": None if features is None else networks.digest(features)}

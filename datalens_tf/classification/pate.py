@@ -26,7 +26,7 @@ import numpy as np
 from datalens_tf import _files, _validate, rng
 from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, with_data
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import BudgetExhaustedError, DataError
 from datalens_tf.mechanisms.gnmax import (
@@ -203,7 +203,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
     if queries.shape != (config.num_queries, *dataset.image_shape):
         raise DataError(f"Expected queries of shape {[config.num_queries, *dataset.image_shape]}, got "
                         f"{list(queries.shape)}.")
-    config = config.replace(dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
+    config = with_data(config, dataset)
     plan = make_plan(config, len(dataset), budgets)
     config, mechanism, event = plan.config, plan.mechanism(), plan.event()
     noise = (mechanism.noise_class() if config.insecure_noise_seed is None

@@ -6,7 +6,7 @@ import typing
 from typing import Any
 
 from datalens_tf import _files, _validate
-from datalens_tf.config import ACCOUNTANTS, check_magnitudes
+from datalens_tf.config import ACCOUNTANTS, check_classes, check_magnitudes
 from datalens_tf.errors import InvalidArgumentError
 
 AGGREGATORS = ("gnmax", "lnmax", "confident_gnmax", "interactive_gnmax")
@@ -23,6 +23,10 @@ class PateClassifierConfig:
       dataset: name of the sensitive data.
       image_shape: (H, W, C); None until the data is known.
       num_classes: number of classes, public; None until the data is known.
+      classes: names of the classes, which declares them public: records of other classes keep their place and
+        contribute nothing. On the command line a number, names separated by commas, or a file with one name a line.
+        None: the classes are those of the data set's public description, or read from the records, private as these
+        are, and then taken to be public.
       aggregator: `gnmax`, `lnmax`, `confident_gnmax` or `interactive_gnmax`.
       num_teachers: teachers, one per partition of the sensitive records.
       num_queries: public images that teachers are asked to label; all are charged.
@@ -53,6 +57,7 @@ class PateClassifierConfig:
     dataset: str = "arrays"
     image_shape: tuple[int, int, int] | None = None
     num_classes: int | None = None
+    classes: tuple[str, ...] | None = None
     aggregator: str = "confident_gnmax"
     num_teachers: int = 250
     num_queries: int = 1000
@@ -119,6 +124,8 @@ class PateClassifierConfig:
             v.integer(name, getattr(self, name), at_least=0)
         if self.num_classes is not None:
             v.integer("num_classes", self.num_classes, at_least=2)
+        if self.classes is not None:
+            object.__setattr__(self, "classes", check_classes(self.classes))
         if self.insecure_noise_seed is not None:
             v.integer("insecure_noise_seed", self.insecure_noise_seed, at_least=0)
 

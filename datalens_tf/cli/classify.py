@@ -10,9 +10,9 @@ from datalens_tf.cli import common
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.privacy.statement import render_text
 
-_FLAGS = ("dataset", "epsilon", "delta", "allow_large_delta", "accountant", "noise", "seed", "batch_size", "clip_norm",
-          "top_k_norm", "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate", "learning_rate_decay",
-          "ema_decay", "network", "model", "features")
+_FLAGS = ("dataset", "classes", "epsilon", "delta", "allow_large_delta", "accountant", "noise", "seed", "batch_size",
+          "clip_norm", "top_k_norm", "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate",
+          "learning_rate_decay", "ema_decay", "network", "model", "features")
 
 
 def add_commands(command: Callable) -> None:
@@ -34,9 +34,9 @@ def _classify(args: argparse.Namespace) -> None:
     from datalens_tf.data.datasets import load_dataset
     from datalens_tf.training.callbacks import Progress
 
-    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+    dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
     try:
-        test = load_dataset(config.dataset, data_dir=args.data_dir, split="test")
+        test = load_dataset(config.dataset, data_dir=args.data_dir, split="test", classes=config.classes)
     except DataError as error:
         test = str(error)
     progress = Progress(config.epsilon)

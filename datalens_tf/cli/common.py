@@ -16,12 +16,14 @@ from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
-from datalens_tf.config import PRESETS, MethodConfig, preset
+from datalens_tf.config import PRESETS, MethodConfig, check_classes, numbered, preset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods import config_class, config_from_json
 
 PRESET_HELP = f"take the settings made for this data set: {', '.join(sorted({dataset for dataset, _ in PRESETS}))}"
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
+
+CLASSES = "NUMBER|NAME,...|FILE"
 
 # Known from the data; and the one that switches privacy off, which is for tests in Python.
 _NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
@@ -39,11 +41,36 @@ def add_field(parser: Any, name: str, hints: Sequence[Any], text: str) -> None:
     """One flag, of a type that all hints agree on but for None."""
     if name in _NOT_FLAGS:
         return
-    if set(hints) == {bool}:
+    if name == "classes":
+        parser.add_argument("--classes", type=read_classes, metavar=CLASSES, help=text.replace("%", "%%"))
+    elif set(hints) == {bool}:
         parser.add_argument(f"--{name}", action="store_true", help=text.replace("%", "%%"))
     else:
         parser.add_argument(f"--{name}", type=_from_text(functools.reduce(operator.or_, hints)), metavar="VALUE",
                             help=text.replace("%", "%%"))
+
+
+def read_classes(text: str) -> tuple[str, ...] | None:
+    """Classes as they are declared on the command line: a number, names with commas, a file of one name a line, none.
+
+    Raises:
+      argparse.ArgumentTypeError: they are something else.
+    """
+    try:
+        if text.lower() == "none":
+            return None
+        if text.isdecimal():
+            return numbered(int(text[:20]))
+        if "," in text:
+            return check_classes([name.strip() for name in text.split(",")])
+        return check_classes([line.strip() for line in pathlib.Path(text).read_text(encoding="utf-8").splitlines()
+                              if line.strip()])
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"Expected classes={text!r} to be a number, names separated by commas, or a text file with one name a "
+            f"line: {getattr(error, 'strerror', None) or 'it is no text'}.") from error
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def field_names(settings: type) -> list[str]:

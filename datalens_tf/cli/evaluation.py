@@ -8,7 +8,7 @@ import re
 from typing import Callable
 
 from datalens_tf import _files, _validate
-from datalens_tf.cli.common import DATA_DIR_HELP, drawer, stored_config
+from datalens_tf.cli.common import CLASSES, DATA_DIR_HELP, drawer, read_classes, stored_config
 from datalens_tf.errors import InvalidArgumentError
 
 _METRICS = ("utility", "classifiers", "quality", "membership")
@@ -22,6 +22,9 @@ def add_commands(command: Callable) -> None:
     evaluate.add_argument("--samples", required=True,
                           help="FILE.npz with x and y; or a run folder or SavedModel, to draw 60,000 per seed")
     evaluate.add_argument("--dataset", default=None, help="real data to test on; by default that of the run")
+    evaluate.add_argument("--classes", type=read_classes, default=None, metavar=CLASSES,
+                          help="of the real data, whose other records are left out; by default those that the run "
+                               "declares")
     evaluate.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
     evaluate.add_argument("--metrics", type=_metrics, default=_METRICS, metavar="NAME,...",
                           help="of utility (accuracy on real data after training on synthetic data), classifiers (the "
@@ -63,7 +66,9 @@ def _evaluate(args: argparse.Namespace) -> None:
     """`datalens evaluate`."""
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
-    name = args.dataset or (stored_config(source).dataset if is_run else None)
+    config = stored_config(source) if is_run else None
+    name = args.dataset or (config.dataset if is_run else None)
+    classes = args.classes or (config.classes if is_run else None)
     if name is None:
         raise InvalidArgumentError("Expected --dataset: the real data to test on. Only a run folder knows its own.")
     if args.output_dir is None and not is_run:
@@ -87,8 +92,8 @@ def _evaluate(args: argparse.Namespace) -> None:
     protocol = utility.FROZEN if args.protocol == utility.FROZEN.name else utility.paper_protocol(name)
     effort = evaluate.EFFORTS[args.effort]
     facts = RunFacts.read(source) if is_run else None if is_archive else RunFacts.read_export(version_folder(source))
-    test = load_dataset(name, data_dir=args.data_dir, split="test")
-    train = load_dataset(name, data_dir=args.data_dir) if set(args.metrics) != {"utility"} else None
+    test = load_dataset(name, data_dir=args.data_dir, split="test", classes=classes)
+    train = load_dataset(name, data_dir=args.data_dir, classes=classes) if set(args.metrics) != {"utility"} else None
     if is_archive:
         synthetic = load_dataset(f"npz:{source}")
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"

@@ -50,8 +50,9 @@ def _pate_classify(args: argparse.Namespace) -> None:
     from datalens_tf.data.datasets import load_dataset
     from datalens_tf.evaluation.results import make_results_folder
 
-    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
-    queries, test = split_queries(load_dataset(config.dataset, data_dir=args.data_dir, split="test"), config)
+    dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
+    public = load_dataset(config.dataset, data_dir=args.data_dir, split="test", classes=config.classes)
+    queries, test = split_queries(public, config)
     if args.budgets is None:
         stored = folder / "budgets.npz"
         budgets = _stored_budgets(stored, len(dataset)) if args.resume and stored.exists() else None

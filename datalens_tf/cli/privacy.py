@@ -125,13 +125,13 @@ def _audit(args: argparse.Namespace) -> None:
 def _audited_training(args: argparse.Namespace, config: DataLensConfig, folder: pathlib.Path, num_canaries: int,
                       confidence: float, progress: Callable) -> dict[str, Any]:
     """Trains a run with canaries in the folder, and attacks it."""
-    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.data.datasets import load_dataset, with_data
     from datalens_tf.privacy.canaries import audit_training
     from datalens_tf.training.callbacks import Progress
 
     one_core_per_operation(os.cpu_count())
-    dataset = load_dataset(config.dataset, data_dir=args.data_dir)
-    config = config.replace(dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
+    dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
+    config = with_data(config, dataset)
     shown = Progress(config.epsilon)
     try:
         return audit_training(config, dataset, folder, num_canaries=num_canaries, confidence=confidence,

@@ -70,7 +70,7 @@ def _train(args: argparse.Namespace) -> None:
             raise InvalidArgumentError(f"Expected --distribute with num_owners={config.num_owners}: where they are.")
         dataset = Owners(config, options, args.data_dir)
     else:
-        dataset = load_dataset(config.dataset, data_dir=args.data_dir)
+        dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
     files = RunFolder(folder)
     files.create()
     progress = Progress(config.epsilon)

@@ -39,9 +39,10 @@ class Dataset:
     Attributes:
       images: uint8 [n, H, W, C], or float32 in [0, 1] where the source holds floats. H and W are divisible by 4.
       labels: int64 [n] in [0, num_classes).
-      num_classes: number of classes Y. Treated as public: give it where the labels must not be asked.
+      num_classes: number of classes Y. Treated as public: declare classes where the labels must not be asked.
       name: what the data was loaded as.
       class_names: one text per class.
+      declared: whether classes were declared to be public, and not found in the data.
       usable: bool [n], or None where all are. A record that is not keeps its index, and so its partition: whether one
         record is used must not move another (SPEC section 3). Only a teacher without any usable one trains on it.
       users: [n], integers or text: who each record is of, for methods that protect users; public. None where nobody
@@ -53,6 +54,7 @@ class Dataset:
     num_classes: int
     name: str
     class_names: tuple[str, ...]
+    declared: bool = False
     usable: np.ndarray | None = None
     users: np.ndarray | None = None
 
@@ -63,6 +65,23 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+def with_data(config, dataset):
+    """Settings with what is public about the data that they are for.
+
+    Args:
+      config: settings with `replace`.
+      dataset: a `Dataset`, or what has the same public attributes.
+
+    Raises:
+      InvalidArgumentError: the settings declare classes, and the data set does not have them.
+    """
+    classes = dataset.class_names if dataset.declared else None
+    _validate.require(config.classes in (None, classes), "classes", config.classes,
+                      f"to be those that the data set was loaded with, {classes}")
+    return config.replace(dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes,
+                          classes=classes)
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:
@@ -96,22 +115,25 @@ def padded(records: np.ndarray, size: int) -> np.ndarray:
 
 
 def chunks(dataset: Dataset, size: int = CHUNK) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Images, float32 in [0, 1], and labels of all records, so many at a time."""
-    for start in range(0, len(dataset), size):
+    """Images, float32 in [0, 1], and labels of all records, so many at a time; of no records, one chunk of none."""
+    for start in range(0, max(1, len(dataset)), size):
         yield to_unit(dataset.images[start:start + size]), dataset.labels[start:start + size]
 
 
 def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None = None, *, name: str = "arrays",
-               class_names: Sequence[str] | None = None, usable: np.ndarray | None = None,
-               users: np.ndarray | None = None) -> Dataset:
+               class_names: Sequence[str] | None = None, classes: Sequence[str] | None = None,
+               usable: np.ndarray | None = None, users: np.ndarray | None = None) -> Dataset:
     """Checks arrays and makes a Dataset of them; the order of records is kept.
 
     Args:
       images: uint8, or float in [0, 1]; [n, H, W, C] or [n, H, W]. H and W divisible by 4.
-      labels: integers in [0, num_classes), [n].
-      num_classes: number of classes; None takes the largest label + 1.
+      labels: integers in [0, num_classes), [n]; any integers where classes are declared.
+      num_classes: number of classes; None takes the largest label + 1. Larger labels are an error.
       name: named in errors and in the result.
-      class_names: one text per class; None numbers them.
+      class_names: one text per label; None numbers them.
+      classes: names of the classes that are declared to be public. A label is of the class of its name in
+        `class_names`, or without these of the class at its position. A record of none of these classes keeps its place
+        and contributes nothing: it is not usable, its image is black and its label 0. None: all labels are classes.
       usable: bool [n]; None for all.
       users: integers or text [n], who each record is of; None where nobody said.
 
@@ -119,15 +141,22 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
       DataError: one line that says what is wrong.
     """
     images = _checked_images(images, name)
-    labels = _checked_labels(labels, len(images), num_classes, name)
+    labels = _checked_labels(labels, len(images), num_classes, name, declared=classes is not None)
     if users is not None:
         _check_users(_files.ArrayHeader.of(users), len(labels), name)
+    if classes is not None:
+        labels, inside = _places(labels, class_names, classes)
+        if not inside.all():
+            images = images.copy()  # The caller's are left alone.
+            images[~inside] = 0
+            usable = inside if usable is None else inside & usable
+        num_classes, class_names = len(classes), classes
     num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
     if num_classes > LARGEST_NUM_CLASSES:
         raise DataError(f"{name}: expected at most {LARGEST_NUM_CLASSES:,} classes, got {num_classes}.")
     class_names = map(str, range(num_classes)) if class_names is None else class_names
     return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names),
-                   usable=usable, users=users)
+                   declared=classes is not None, usable=usable, users=users)
 
 
 def fingerprint(images: np.ndarray, labels: np.ndarray, usable: np.ndarray | None = None) -> int:
@@ -136,7 +165,8 @@ def fingerprint(images: np.ndarray, labels: np.ndarray, usable: np.ndarray | Non
     return checksum if usable is None else zlib.crc32(np.ascontiguousarray(usable), checksum)
 
 
-def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train") -> Dataset:
+def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
+                 classes: Sequence[str] | None = None) -> Dataset:
     """Loads a data set by the name that the command line uses.
 
     | name | source | order of records |
@@ -160,12 +190,27 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
       data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default. Data
         that is not there is downloaded into it where that is possible.
       split: `train` or `test`.
+      classes: names of the classes that are declared to be public, in their order; None takes those that there are. In
+        `npz:FILE`, whose labels have no names, label 0 is the first of them. A record of another class keeps its place
+        and contributes nothing, see `as_dataset`; of the test split it is left out.
 
     Raises:
       DataError: an unknown name, or data that is missing, unreadable or not what it must be.
       InvalidArgumentError: an unknown split.
     """
     _validate.one_of("split", split, SPLITS)
+    dataset = _load(name, data_dir, split, classes)
+    if classes is not None and not dataset.declared:
+        dataset = _declare(dataset, classes)
+    if split == "test" and classes is not None:
+        dataset = usable_only(dataset)
+        if not len(dataset):
+            raise DataError(f"{name}: no record of the test split is of a declared class. Check --classes.")
+    return dataset
+
+
+def _load(name: str, data_dir: str | None, split: str, classes: Sequence[str] | None) -> Dataset:
+    """The data set, whose classes are declared where it has no public list of them."""
     kind, _, place = name.partition(":")
     if name == "digits":
         return _load_digits(split)
@@ -182,9 +227,9 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     if kind == "tfds" and place:
         return _load_tfds(name, place, data_dir, split)
     if kind == "npz" and place:
-        return _load_npz(name, pathlib.Path(place).expanduser(), split)
+        return _load_npz(name, pathlib.Path(place).expanduser(), split, classes)
     if kind == "folder" and place:
-        return _load_folder(name, pathlib.Path(place).expanduser(), split)
+        return _load_folder(name, pathlib.Path(place).expanduser(), split, classes)
     raise DataError(f"Unknown data set {name!r}. Known: {', '.join(KNOWN_DATASETS)}.")
 
 
@@ -231,8 +276,38 @@ def _check_users(header: _files.ArrayHeader, num_records: int, name: str) -> Non
                         f"{list(header.shape)} of dtype {header.dtype}.")
 
 
-def _checked_labels(labels, num_records: int, num_classes: int | None, name: str) -> np.ndarray:
-    """int64 [n] of at least two classes, or DataError."""
+def _declare(dataset: Dataset, classes: Sequence[str]) -> Dataset:
+    """A data set that has a public list of classes, with some of these: all others are undeclared."""
+    if not set(classes) & set(dataset.class_names):
+        raise DataError(f"{dataset.name}: has none of the declared classes {_listed(classes)}; it has "
+                        f"{_listed(dataset.class_names)}.")
+    labels, inside = _places(dataset.labels, dataset.class_names, classes)
+    images, usable = dataset.images, dataset.usable
+    if not inside.all():
+        # In place where it was decoded into a file, which may be larger than the memory.
+        images = images if images.flags.writeable else images.copy()
+        images[~inside] = 0
+        usable = inside if usable is None else inside & usable
+    return dataclasses.replace(dataset, images=images, labels=labels, num_classes=len(classes), usable=usable,
+                               class_names=tuple(classes), declared=True)
+
+
+def _places(labels: np.ndarray, names: Sequence[str] | None, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Each label's place among the classes, int64 [n], 0 where it has none; and whether it has one, bool [n]."""
+    if names is not None:
+        place_of = {name: place for place, name in enumerate(classes)}
+        labels = np.array([place_of.get(name, -1) for name in names])[labels]
+    inside = (labels >= 0) & (labels < len(classes))
+    return np.where(inside, labels, 0).astype(np.int64), inside
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of some names."""
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+def _checked_labels(labels, num_records: int, num_classes: int | None, name: str, declared: bool = False) -> np.ndarray:
+    """int64 [n] of at least two classes, or DataError; any integers where classes are declared, which say the rest."""
     try:
         labels = np.asarray(labels)
     except ValueError as error:
@@ -241,14 +316,19 @@ def _checked_labels(labels, num_records: int, num_classes: int | None, name: str
         raise DataError(f"{name}: expected labels of shape [{num_records}], one per image, got {list(labels.shape)}.")
     if labels.dtype.kind not in "iu":
         raise DataError(f"{name}: expected integer labels, got dtype {labels.dtype}.")
+    if declared:
+        return labels
     if labels.min() < 0:
         raise DataError(f"{name}: expected labels >= 0, got {labels.min()}.")
     if num_classes is not None and labels.max() >= num_classes:
         raise DataError(f"{name}: expected labels in [0, {num_classes}), got {labels.max()}.")
     if labels.max() >= LARGEST_NUM_CLASSES:
         raise DataError(f"{name}: expected labels below {LARGEST_NUM_CLASSES:,}, got {labels.max()}.")
-    if labels.min() == labels.max():
+    # Where their number is known, records may be of a single class: whether they are is no reason to refuse.
+    if num_classes is None and labels.min() == labels.max():
         raise DataError(f"{name}: expected at least two classes, got label {labels[0]} only.")
+    if num_classes is not None and num_classes < 2:
+        raise DataError(f"{name}: expected at least two classes, got num_classes={num_classes}.")
     return labels.astype(np.int64, copy=False)
 
 
@@ -262,7 +342,7 @@ def _load_digits(split: str) -> Dataset:
     return as_dataset(images[chosen], digits.target[chosen], 10, name="digits")
 
 
-def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
+def _load_npz(name: str, path: pathlib.Path, split: str, classes: Sequence[str] | None) -> Dataset:
     """Arrays x, y, x_test, y_test of an .npz file."""
     images, labels = ("x", "y") if split == "train" else ("x_test", "y_test")
 
@@ -280,7 +360,8 @@ def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
 
     # Labels first: they are small, and say how many images there may be.
     small = read(labels, {"y", "y_test"} - {labels}, _files.at_most(_LARGEST_LABELS))
-    y = _checked_labels(small[labels], len(small[labels]) if small[labels].ndim else 0, None, name)
+    y = _checked_labels(small[labels], len(small[labels]) if small[labels].ndim else 0, None, name,
+                        declared=classes is not None)
 
     def check(headers):
         if images in headers:
@@ -292,13 +373,18 @@ def _load_npz(name: str, path: pathlib.Path, split: str) -> Dataset:
             _check_users(headers["user"], len(y), name)
 
     arrays = read(images, ["user"] if split == "train" else [], check)
+    if classes is not None:
+        return as_dataset(arrays[images], y, name=name, classes=classes, users=arrays.get("user"))
     # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.
     largest = [int(array.max()) for array in small.values() if array.dtype.kind in "iu" and array.size]
     return as_dataset(arrays[images], y, 1 + max(largest), name=name, users=arrays.get("user"))
 
 
-def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:
-    """Pictures in one sub-folder per class, ordered by a keyed hash of the file name."""
+def _load_folder(name: str, root: pathlib.Path, split: str, declared: Sequence[str] | None) -> Dataset:
+    """Pictures in one sub-folder per class, ordered by a keyed hash of the file name.
+
+    Of undeclared classes they are read as all others are: whether pictures can be read must not depend on what is used.
+    """
     from PIL import Image
 
     if not root.is_dir():
@@ -306,8 +392,11 @@ def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:
     has_splits = all((root / part).is_dir() for part in SPLITS)
     if split == "test" and not has_splits:
         raise DataError(f"{name}: has no test split. Put the pictures in {root / 'train'} and {root / 'test'}.")
-    classes = _subfolders(root / "train" if has_splits else root)
     folder = root / split if has_splits else root
+    classes = _subfolders(folder if declared is not None or not has_splits else root / "train")
+    if declared is not None and not set(declared) & set(classes):
+        raise DataError(f"{name}: expected a sub-folder, which may be empty, of one of the declared classes "
+                        f"{_listed(declared)} in {folder}.")
     strange = set(_subfolders(folder)) - set(classes)
     if strange:
         raise DataError(f"{name}: class {min(strange)!r} of {folder} is missing in {root / 'train'}.")
@@ -342,7 +431,7 @@ def _load_folder(name: str, root: pathlib.Path, split: str) -> Dataset:
             raise DataError(f"{name}: expected pictures of one size, got {list(images[0].shape)} in {records[0][0]} "
                             f"and {list(images[-1].shape)} in {path}.")
     return as_dataset(np.stack(images), np.array([label for _, label in records]), len(classes), name=name,
-                      class_names=classes)
+                      class_names=classes, classes=declared)
 
 
 def _load_tfds(name: str, source: str, data_dir: str | None, split: str) -> Dataset:

@@ -227,7 +227,7 @@ def training_command(config: MethodConfig) -> str:
     """The command line that trains with these settings, as short as the presets allow."""
     known = {name for name, _ in PRESETS}
     # Known from the data; and what only tests can set.
-    hidden = {"image_shape", "num_classes", "insecure_noise_seed", "method"}
+    hidden = {"image_shape", "num_classes", "classes", "insecure_noise_seed", "method"}
     words = [] if config.method == "datalens" else [f"--method {config.method}"]
     if config.dataset in known:
         base = preset(config.dataset, config.epsilon, config.method)

@@ -61,6 +61,10 @@ _GROUPS = {
     _USER: "People who are several users, and people whose pictures several users have: the unit is what one user has. "
            "A group of r users has a weaker guarantee."}
 
+# Data sets whose list of classes does not depend on the records that one has; `tfds:NAME` as well.
+_WITH_PUBLIC_CLASSES = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender", "celeba_hair", "places365",
+                        "tfds")
+
 _NOT_COVERED = (
     "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
     "run on the same data spends a budget of its own, and the budgets add up.",
@@ -191,10 +195,27 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
         "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
         "settings_chosen": _settings_chosen(config) if private else None,
-        "assumptions": [text.format(**texts) for text in guarantee.assumptions] if private else [],
+        "assumptions": ([*(text.format(**texts) for text in guarantee.assumptions), _classes(config)] if private
+                        else []),
         "not_covered": ([_GROUPS[_UNITS[guarantee.adjacency][0]], *_NOT_COVERED] if private
                         else ["Everything: this run gives no guarantee."]),
     }
+
+
+def _classes(config: MethodConfig) -> str:
+    """Where the public list of classes is from."""
+    count = f"the {config.num_classes} classes" if config.num_classes else "the classes"
+    kind = config.dataset.partition(":")[0]
+    if config.classes is not None:
+        return (f"Names and number of {count} were declared to be public. A record of any other class keeps its place "
+                "and contributes nothing; how many such records there are is not released.")
+    if kind == "folder":
+        return (f"Names and number of {count} are those of the sub-folders, and are taken to be public. A record that "
+                "is alone in its class would show in them: declared classes do not depend on records.")
+    if kind in _WITH_PUBLIC_CLASSES:
+        return f"Names and number of {count} are those of the data set's public description."
+    return (f"The number of {count} was read from the private labels, as the largest one plus one, and is taken to be "
+            "public. A record with a larger label would change it: declared classes do not depend on records.")
 
 
 def _settings_chosen(config: MethodConfig) -> str:

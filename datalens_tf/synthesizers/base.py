@@ -12,8 +12,8 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import _checksums, _files
-from datalens_tf.config import MethodConfig, PerformanceOptions, preset
-from datalens_tf.data.datasets import Dataset, as_dataset
+from datalens_tf.config import MethodConfig, PerformanceOptions, numbered, preset
+from datalens_tf.data.datasets import Dataset, as_dataset, with_data
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.evaluation.plots import image_grid, png_bytes
 from datalens_tf.evaluation.results import result_file
@@ -40,8 +40,9 @@ class Synthesizer(abc.ABC):
 
         Args:
           images, labels: the sensitive records, in an order that does not depend on their content.
-          num_classes: number of classes Y, public; by default the largest label plus one, which is then taken to be
-            public knowledge.
+          num_classes: number of classes Y, declared to be public: records with other labels keep their place and
+            contribute nothing. By default those of the settings, else the largest label plus one, which is read from
+            private labels and then taken to be public.
         """
 
     @abc.abstractmethod
@@ -122,12 +123,11 @@ class RunSynthesizer(Synthesizer):
         return run
 
     def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "typing.Self":
-        return self.fit_dataset(as_dataset(images, labels, num_classes))
+        return self.fit_dataset(as_dataset(images, labels, classes=numbered(num_classes) or self.config.classes))
 
     def fit_dataset(self, dataset: Dataset) -> "typing.Self":
         """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
-        self.config = self.config.replace(
-            dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
+        self.config = with_data(self.config, dataset)
         student, statement = self._train(dataset)
         self._write_generator(student, self.folder.generator, statement, self._ledger(),
                               class_names=dataset.class_names, overwrite=True)

@@ -175,6 +175,8 @@ class DataLensPlus(RunSynthesizer):
         mechanism = CorrectCounts(num_candidates=count, noise_multiplier=releases.multiplier(config.selection_charges))
 
         def counted():
+            if not len(dataset):  # No record is of a declared class, which must not show.
+                return np.zeros(count)
             predictions = []
             for candidate in range(count):
                 if self._stop_requested:

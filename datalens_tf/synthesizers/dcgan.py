@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from datalens_tf import rng
 from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, usable_only
+from datalens_tf.errors import DataError
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.methods import DcganConfig
 from datalens_tf.models.discriminator import EnsembleDiscriminator
@@ -34,7 +35,10 @@ class Dcgan(RunSynthesizer):
         with exclusive(self.folder.path):
             open_unpriced_run(self.folder, config, {
                 "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)})
-            gan = Gan(config, usable_only(dataset))
+            usable = usable_only(dataset)
+            if not len(usable):
+                raise DataError(f"{dataset.name}: no record is of one of the declared classes: check them.")
+            gan = Gan(config, usable)
             self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks)
             self._loop.run(gan.train)

@@ -14,6 +14,7 @@ All sensitivities are those of the two mechanisms: whichever cluster the release
 row of each release, so that replacing it changes one row, or two.
 """
 
+import math
 from typing import Callable, Iterator, NamedTuple, Protocol
 
 import numpy as np
@@ -190,14 +191,14 @@ def _shortened(vectors: np.ndarray, clip: float) -> np.ndarray:
 
 def _flat(images: np.ndarray) -> np.ndarray:
     """All pixels: float64 [n, HWC]."""
-    return np.asarray(images, np.float64).reshape(len(images), -1)
+    return np.asarray(images, np.float64).reshape(len(images), math.prod(images.shape[1:]))
 
 
 def half_resolution(images: np.ndarray) -> np.ndarray:
     """Sums of 2 x 2 pixels divided by 2, which keeps lengths of smooth images: float64 [n, HWC / 4]."""
     count, height, width, channels = images.shape
     squares = np.asarray(images, np.float64).reshape(count, height // 2, 2, width // 2, 2, channels)
-    return squares.sum((2, 4)).reshape(count, -1) / 2
+    return squares.sum((2, 4)).reshape(count, height * width * channels // 4) / 2
 
 
 def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:

@@ -53,12 +53,12 @@ class Progress(Callback):
 
     Args:
       epsilon: the target; None where nothing is private.
-      stream: where to print.
+      stream: where to print; None for the standard error of the moment.
       seconds_between_lines: least time between two plain lines.
     """
 
-    def __init__(self, epsilon: float | None, stream: TextIO = sys.stderr, seconds_between_lines: float = 30.0):
-        self._epsilon, self._stream, self._pause = epsilon, stream, seconds_between_lines
+    def __init__(self, epsilon: float | None, stream: TextIO | None = None, seconds_between_lines: float = 30.0):
+        self._epsilon, self._stream, self._pause = epsilon, stream or sys.stderr, seconds_between_lines
         self._bar, self._last_line, self._first = None, time.monotonic(), None
 
     def on_progress(self, what: str, fraction: float) -> None:

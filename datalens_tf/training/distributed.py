@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files
-from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest
+from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest, numbered
 from datalens_tf.data.datasets import Dataset, fingerprint, first_line, load_dataset
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import (
@@ -75,9 +75,10 @@ class Share:
             pass
         self._votes = self._lock = None
 
-    def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int) -> dict[str, Any]:
+    def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int,
+             classes: Sequence[str] | None = None) -> dict[str, Any]:
         """An owner loads its own records; says what is public about them."""
-        dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir)
+        dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir, classes=classes)
         partitions = usable_indices(partition_indices(len(dataset), num_teachers, seed), dataset.usable)
         self._records = own_records(dataset, partitions)
         return {"num_records": len(dataset), "image_shape": dataset.image_shape, "num_classes": dataset.num_classes,
@@ -477,13 +478,16 @@ class Owners:
         spans = share_spans(config.num_teachers, config.num_owners)
         self.actors = Actors(config.num_owners, options, owners=True)
         facts = self.actors.start(lambda number: [
-            ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed))])
+            ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed,
+                      config.classes))])
         with contextlib.ExitStack() as undo:
             undo.callback(self.actors.close)
             check_owners(config, facts)
             undo.pop_all()
         self.image_shape, self.num_classes = tuple(facts[0]["image_shape"]), facts[0]["num_classes"]
-        self.class_names = tuple(map(str, range(self.num_classes)))  # Owners may have other names for them.
+        self.declared = config.classes is not None
+        # Owners may have other names for them.
+        self.class_names = config.classes if self.declared else numbered(self.num_classes)
         self.num_records = [own["num_records"] for own in facts]
 
     def __len__(self) -> int:

@@ -116,7 +116,11 @@ def _create(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) ->
 
 def _check(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
     """Raises CheckpointError where the folder is of another run."""
-    if type(config).from_json(_read_text(files.config)) != config:
+    text = _read_text(files.config)
+    stored = type(config).from_json(text)
+    if '"classes"' not in text:  # From before there was a choice: the same records have the same classes.
+        stored = stored.replace(classes=config.classes)
+    if stored != config:
         raise _other_configuration(files)
     if _read_text(files.identity) != json.dumps(identity):
         raise CheckpointError(f"{files.path} was trained on other records than the ones given.")

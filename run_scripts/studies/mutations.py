@@ -162,6 +162,13 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "            lost = [c.index for c in self.ledger.charges if c.step == step]\n"
      "            charge = lost[0] if lost else self.ledger.spend(self.event, step=step)\n",
      "training/trainer_test.py::test_a_charge_without_a_stored_sum_is_burnt_and_never_drawn_again"),
+    ("records of undeclared classes are dropped, and move all others", "data/datasets.py",
+     "            usable = inside if usable is None else inside & usable\n        num_classes, class_names",
+     "            images, labels = images[inside], labels[inside]\n        num_classes, class_names",
+     "data/datasets_test.py -k a_neighbour_with_any_label"),
+    ("pictures of undeclared classes are learned from where a teacher has no others", "data/datasets.py",
+     "            images[~inside] = 0\n", "",
+     "data/datasets_test.py -k a_neighbour_with_any_label"),
     ("a delta that is large for so many records", "training/run_folder.py",
      "    check_delta(config, int(np.sum(identity[\"num_records\"])))", "    pass",
      "privacy/delta_test.py -k every_method_refuses"),

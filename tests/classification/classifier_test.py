@@ -66,6 +66,24 @@ def test_the_run_folder(run):
     assert (run.config.image_shape, run.config.num_classes, run.config.dataset) == ((8, 8, 1), 3, "tiny")
 
 
+def test_records_of_undeclared_classes_keep_their_place_and_contribute_nothing(tmp_path):
+    """Nor does it show that there are any, or that no record is of a declared class."""
+    worlds = []
+    for label, pixels in ((7, 255), (-1, 0)):
+        images, labels = DATA.images.copy(), DATA.labels.copy()
+        images[4], labels[4] = pixels, label
+        training = make(tmp_path / str(label), CONFIG.replace(insecure_noise_seed=1))
+        worlds.append(training.fit(images, labels, num_classes=3))
+    np.testing.assert_array_equal(*(world.predict(DATA.images) for world in worlds))
+    assert worlds[0].config == worlds[1].config and worlds[0].config.classes == ("0", "1", "2")
+    assert worlds[0].config.sampling_probability == 6 / 20
+    kept = make(tmp_path / "kept").fit(DATA.images, DATA.labels, num_classes=3).privacy_statement()
+    none = make(tmp_path / "none").fit(DATA.images, np.full(20, 9), num_classes=3).privacy_statement()
+    for statement in (kept, none):
+        statement.pop("run_id"), statement.pop("ledger_head")
+    assert kept == none
+
+
 def test_the_statements_epsilon_is_dp_accountings_for_the_sampling_done(run):
     statement = parse_statement(run.folder.statement_json.read_bytes())
     config, ledger = run.config, PrivacyLedger.read(run.folder.ledger)

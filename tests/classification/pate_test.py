@@ -9,7 +9,7 @@ import pytest
 
 from datalens_tf.classification import pate, student
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.data import load_dataset
+from datalens_tf.data import as_dataset, load_dataset
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.evaluation import utility
 from datalens_tf.privacy import PrivacyLedger, accounting
@@ -50,6 +50,23 @@ def run(folder, digits, public, settings, **options):
 @pytest.fixture(name="finished", scope="module")
 def make_finished(digits, public, tmp_path_factory):
     return run(tmp_path_factory.mktemp("pate") / "run", digits, public, config(student_steps=60))
+
+
+def test_records_of_undeclared_classes_keep_their_place_and_contribute_nothing(digits, public, quick, tmp_path):
+    counts, found = [], []
+    for label, pixels in ((10, 255), (-1, 0)):
+        images, labels = digits.images.copy(), digits.labels.copy()
+        images[::3], labels[::3] = pixels, label
+        declared = as_dataset(images, labels, name="digits", classes=digits.class_names)
+        settings = config(insecure_noise_seed=1)
+        queries, _ = pate.split_queries(public, settings)
+        counts.append(pate.teacher_votes(declared, pate.make_plan(settings, len(declared)), queries))
+        found.append(run(tmp_path / str(label), declared, public, settings))
+    np.testing.assert_array_equal(*counts)
+    np.testing.assert_array_equal(*(one.labels for one in found))
+    assert all(one.statement["num_records"] == 1438 for one in found)
+    none = as_dataset(digits.images, np.full(1438, 99), name="digits", classes=digits.class_names)
+    assert run(tmp_path / "none", none, public, config()).statement["epsilon"] <= 50  # It ends as any other does.
 
 
 def test_a_run_folder_has_the_documented_files_and_no_others(finished):

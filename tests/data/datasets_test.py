@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datalens_tf.data import as_dataset, load_dataset, to_unit, usable_only
-from datalens_tf.data.datasets import chunks
+from datalens_tf.config import DataLensConfig
+from datalens_tf.data import as_dataset, load_dataset, to_unit, usable_only, user_indices
+from datalens_tf.data.datasets import chunks, with_data
 from datalens_tf.errors import DataError, InvalidArgumentError
 
 PREPARED = os.environ.get("TFDS_DATA_DIR")
@@ -415,3 +416,105 @@ def test_usable_only_and_chunks_keep_records_and_labels_together():
     for images, labels in found:
         assert images.dtype == np.float32
         np.testing.assert_array_equal(images[:, 0, 0, 0] * 255, labels)
+
+
+class TestDeclaredClasses:
+    """The number and the names of classes do not depend on the records' labels."""
+
+    CLASSES = ("cat", "dog", "emu")
+
+    def public(self, dataset):
+        return (dataset.num_classes, dataset.class_names, dataset.image_shape, len(dataset), dataset.name,
+                dataset.labels.dtype, dataset.images.dtype)
+
+    @pytest.mark.parametrize("label", [0, 2, 3, 70_000, -1, 2**62, -2**62])
+    @pytest.mark.parametrize("kind", [np.uint8, np.float32])
+    def test_a_neighbour_with_any_label_has_the_same_classes(self, tmp_path, label, kind):
+        images, labels = images_of(6) if kind is np.uint8 else to_unit(images_of(6)), np.array([0, 1, 0, 1, 2, 1])
+        np.savez(tmp_path / "data.npz", x=images, y=labels)
+        before = load_dataset(f"npz:{tmp_path}/data.npz", classes=self.CLASSES)
+        labels[3] = label
+        np.savez(tmp_path / "data.npz", x=images, y=labels)
+        after = load_dataset(f"npz:{tmp_path}/data.npz", classes=self.CLASSES)
+        assert self.public(before) == self.public(after) and before.declared and after.declared
+        others = np.arange(6) != 3
+        np.testing.assert_array_equal(before.images[others], after.images[others])
+        np.testing.assert_array_equal(before.labels[others], after.labels[others])
+        if 0 <= label < 3:
+            assert after.usable is None and after.labels[3] == label
+        else:  # It keeps its place, and nothing of it is left.
+            assert after.usable.tolist() == others.tolist() and after.labels[3] == 0 and not after.images[3].any()
+
+    def test_without_a_declaration_one_record_changes_their_number(self):
+        """Why the statement says so."""
+        assert as_dataset(images_of(3), [0, 1, 0]).num_classes == 2
+        assert as_dataset(images_of(3), [0, 1, 6]).num_classes == 7
+        assert not as_dataset(images_of(3), [0, 1, 6]).declared
+
+    def test_unsigned_labels_do_not_wrap_around(self):
+        labels = np.array([0, 1, 2**64 - 1, 2**63], np.uint64)
+        dataset = as_dataset(images_of(4), labels, classes=self.CLASSES)
+        assert dataset.usable.tolist() == [True, True, False, False] and dataset.labels.tolist() == [0, 1, 0, 0]
+
+    def test_the_callers_arrays_are_left_alone(self):
+        images, labels = images_of(3), np.array([0, 9, 1])
+        kept = images.copy()
+        dataset = as_dataset(images, labels, classes=self.CLASSES)
+        assert np.array_equal(images, kept) and labels.tolist() == [0, 9, 1] and not dataset.images[1].any()
+
+    @pytest.mark.parametrize("labels", [[1, 1, 1], [9, 9, 9]])
+    def test_what_labels_there_are_is_no_reason_to_refuse(self, labels):
+        assert as_dataset(images_of(3), labels, classes=self.CLASSES).num_classes == 3
+
+    def test_a_number_without_a_declaration_is_checked(self):
+        """Of generated images, for example, whose labels are no secret."""
+        assert "labels in [0, 3), got 3" in refused(as_dataset, images_of(2), [0, 3], 3)
+
+    def test_users_keep_their_records(self):
+        dataset = as_dataset(images_of(4), [0, 9, 1, 2], classes=self.CLASSES, users=np.array([5, 5, 6, 6]))
+        assert [indices.tolist() for indices in user_indices(dataset, 2, 0)] == [[0, 0], [2, 3]]
+
+    def test_records_of_the_test_split_are_left_out(self, tmp_path):
+        np.savez(tmp_path / "data.npz", x=images_of(2), y=[0, 1], x_test=images_of(3), y_test=[0, 7, 1])
+        test = load_dataset(f"npz:{tmp_path}/data.npz", split="test", classes=self.CLASSES)
+        assert test.labels.tolist() == [0, 1] and test.usable is None and test.num_classes == 3
+        np.savez(tmp_path / "data.npz", x=images_of(2), y=[0, 1], x_test=images_of(3), y_test=[7, 7, 7])
+        assert "no record of the test split" in refused(
+            load_dataset, f"npz:{tmp_path}/data.npz", split="test", classes=self.CLASSES)
+
+    def test_a_picture_that_moves_to_an_undeclared_folder_keeps_its_place(self, tmp_path):
+        write_folder(tmp_path, {"cat/1.png": 1, "dog/2.png": 2, "dog/3.png": 3, "emu/4.png": 4})
+        before = load_dataset(f"folder:{tmp_path}", classes=("dog", "cat", "yak"))
+        (tmp_path / "new").mkdir()
+        (tmp_path / "dog" / "3.png").rename(tmp_path / "new" / "3.png")
+        after = load_dataset(f"folder:{tmp_path}", classes=("dog", "cat", "yak"))
+        assert self.public(before) == self.public(after) and before.class_names == ("dog", "cat", "yak")
+        moved = before.images[:, 0, 0, 0] == 3
+        assert moved.sum() == 1 and (~after.usable)[moved].all() and not after.images[moved].any()
+        np.testing.assert_array_equal(before.images[~moved], after.images[~moved])
+        np.testing.assert_array_equal(before.labels[~moved], after.labels[~moved])
+        assert sorted(before.labels[before.usable].tolist()) == [0, 0, 1]
+        assert "yak" in refused(load_dataset, f"folder:{tmp_path}", classes=("yak", "gnu"))
+
+    def test_folders_of_the_test_split_may_be_undeclared(self, tmp_path):
+        write_folder(tmp_path, {"train/cat/1.png": 1, "train/dog/2.png": 2, "test/cat/3.png": 3, "test/new/4.png": 4})
+        test = load_dataset(f"folder:{tmp_path}", split="test", classes=("cat", "dog"))
+        assert test.labels.tolist() == [0] and test.class_names == ("cat", "dog")
+
+    def test_some_classes_of_a_public_list(self):
+        everything, some = load_dataset("digits"), load_dataset("digits", classes=("8", "3"))
+        wanted = np.isin(everything.labels, [3, 8])
+        assert some.usable.tolist() == wanted.tolist() and some.num_classes == 2 and some.declared
+        np.testing.assert_array_equal(some.labels[wanted], np.where(everything.labels[wanted] == 8, 0, 1))
+        np.testing.assert_array_equal(some.images[wanted], everything.images[wanted])
+        assert not some.images[~wanted].any() and len(some) == len(everything)
+        assert "cat" in refused(load_dataset, "digits", classes=("cat", "dog"))
+
+    def test_settings_and_data_agree(self):
+        declared = as_dataset(images_of(3), [0, 1, 9], classes=self.CLASSES)
+        assert with_data(DataLensConfig(top_k=5), declared).classes == self.CLASSES
+        assert with_data(DataLensConfig(top_k=5, classes=self.CLASSES), declared).num_classes == 3
+        with pytest.raises(InvalidArgumentError, match="classes=.'a', 'b'. to be those"):
+            with_data(DataLensConfig(top_k=5, classes=("a", "b")), declared)
+        with pytest.raises(InvalidArgumentError, match="classes="):
+            with_data(DataLensConfig(top_k=5, classes=self.CLASSES), as_dataset(images_of(2), [0, 1]))

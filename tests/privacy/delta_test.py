@@ -91,11 +91,11 @@ def test_owners_records_are_counted_together(tmp_path):
 
 
 def test_a_run_that_was_allowed_goes_on_and_says_so(tmp_path):
-    config = dataclasses.replace(tiny.CONFIG, delta=0.5, allow_large_delta=True, insecure_noise_seed=None, num_steps=1)
-    data = tiny.dataset()
-    with pytest.warns(PrivacyWarning, match="10/n, for n = 20 records"):
+    config = dataclasses.replace(tiny.CONFIG, delta=0.05, allow_large_delta=True, insecure_noise_seed=None, num_steps=1)
+    data = tiny.dataset(200)
+    with pytest.warns(PrivacyWarning, match="10/n, for n = 200 records"):
         run = synthesizer("datalens")(config, run_dir=tmp_path).fit(data.images, data.labels)
-    assert run.privacy_statement()["delta_and_n"].startswith("delta = 0.5 is 10/n, for n = 20 records. Publishing each")
+    assert run.privacy_statement()["delta_and_n"].startswith("delta = 0.05 is 10/n, for n = 200 records. Publishing")
     assert run.privacy_statement()["delta_and_n"] in " ".join(run.folder.statement_text.read_text().split())
     assert len(PrivacyLedger.read(run.folder.ledger).charges) == 1
     assert DataLensConfig.from_json(run.folder.config.read_text()).allow_large_delta is True

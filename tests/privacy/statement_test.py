@@ -86,6 +86,19 @@ def test_the_statement_says_on_which_data_constants_were_chosen(dataset, among):
     assert (f"This run's data, {dataset}, are among these: epsilon does not cover" in text) == among
 
 
+@pytest.mark.parametrize("changes, said", [
+    ({"dataset": "npz:data.npz"}, "The number of the 10 classes was read from the private labels"),
+    ({"dataset": "arrays"}, "The number of the 10 classes was read from the private labels"),
+    ({"dataset": "folder:pictures"}, "are those of the sub-folders, and are taken to be public"),
+    ({"dataset": "mnist"}, "the data set's public description"),
+    ({"dataset": "tfds:anything"}, "the data set's public description"),
+    ({"dataset": "npz:data.npz", "classes": tuple("abcdefghij")}, "of the 10 classes were declared to be public")])
+def test_the_statement_says_where_the_classes_are_from(changes, said):
+    statement = make(config=CONFIG.replace(num_classes=10, **changes))
+    assert said in statement["assumptions"][-1] and said in " ".join(render_text(statement).split())
+    assert ("private labels" in render_text(statement)) == ("read from" in said)
+
+
 def test_epsilon_follows_the_accountant_of_the_budget():
     assert make(config=CONFIG.replace(accountant="rdp"))["epsilon"] == accounting.epsilon(EVENT, 149, 1e-5, "rdp")
 

@@ -138,6 +138,22 @@ class SynthesizerConformance:
             assert resumed.privacy_statement()["private"] is False  # Predictable noise.
             assert ledgers.charges(resumed.folder) == ledgers.charges(whole.folder)
 
+    def test_a_record_of_an_undeclared_class_keeps_its_place_and_contributes_nothing(self, run, tmp_path):
+        """Whatever its label and its picture are: nothing that leaves knows them, or that there is such a record."""
+        worlds = []
+        for label, pixels in ((7, 255), (-1, 0)):
+            data = tiny.dataset()
+            images, labels = data.images.copy(), data.labels.copy()
+            images[4], labels[4] = pixels, label
+            world = self.make(tmp_path / str(label), **({"insecure_noise_seed": 1} if self.private else {}))
+            worlds.append(world.fit(images, labels, num_classes=3))
+        np.testing.assert_array_equal(*(world.sample(9, seed=0)[0] for world in worlds))
+        assert worlds[0].config == worlds[1].config and worlds[0].config.classes == ("0", "1", "2")
+        assert worlds[0].config.replace(classes=None, insecure_noise_seed=None) == run.config
+        first, second = (_without_names(world.privacy_statement()) for world in worlds)
+        assert first == second and first["num_records"] == 20
+        assert first["num_charges"] == run.privacy_statement()["num_charges"]
+
     def test_a_stop_before_anything_began_is_an_interrupt(self, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             self.make(tmp_path).request_stop()
@@ -156,6 +172,11 @@ class SynthesizerConformance:
         with pytest.raises(DataError):
             self.make(tmp_path / "run").fit(data.images, data.labels[:-1])
         assert not (tmp_path / "run").exists()
+
+
+def _without_names(statement):
+    """Of a run and its ledger, which are random."""
+    return {key: value for key, value in statement.items() if key not in ("run_id", "ledger_head")}
 
 
 class PrivateSynthesizerConformance(SynthesizerConformance):
@@ -204,3 +225,12 @@ class UnlabelledRecordsConformance:
             drawn.append(run.fit_dataset(data).sample(9, seed=0)[0])
             assert run.privacy_statement()["num_records"] == 20
         np.testing.assert_array_equal(*drawn)
+
+    def test_that_no_record_is_of_a_declared_class_does_not_show(self, run, tmp_path):
+        """Even then a run ends as any other does: all records but one may be the attacker's."""
+        if not self.private:
+            pytest.skip("nothing is promised")
+        data = tiny.dataset()
+        empty = self.make(tmp_path).fit(data.images, np.full(20, 9), num_classes=3).privacy_statement()
+        for key in ("num_records", "epsilon", "epsilon_by_accountant", "num_charges", "num_steps"):
+            assert empty[key] == run.privacy_statement()[key], key

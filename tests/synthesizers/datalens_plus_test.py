@@ -49,6 +49,14 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 12
         assert "the sum of 64 random features of its images and of those of a network" in " ".join(text.split())
 
+    @pytest.mark.parametrize("declared", [0, 1])
+    def test_a_choice_ends_also_where_hardly_a_record_is_of_a_declared_class(self, tmp_path, declared):
+        """The records that it asks may be of one class, or none: that is theirs to keep."""
+        data, labels = tiny.dataset(), np.full(20, 9)
+        labels[:declared] = 1
+        run = self.make(tmp_path, **CHOICE).fit(data.images, labels, num_classes=3)
+        assert run.privacy_statement()["num_charges"] == 12
+
     @pytest.mark.parametrize("settings, releases", [(CHOICE, 4), (CLUSTERS, 7)])
     def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch, settings, releases):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""

@@ -58,6 +58,15 @@ def make_share(folder, number, config=CONFIG, data=None, count=2):
     return share
 
 
+@pytest.mark.parametrize("label", [1, 2, 900, -5])
+def test_an_owner_s_classes_are_the_declared_ones_whatever_its_records_are(tmp_path, label):
+    data = tiny.dataset()
+    labels = np.where(np.arange(20) == 7, label, data.labels)
+    np.savez(tmp_path / "0.npz", x=data.images, y=labels)
+    facts = Share(0).load(f"npz:{tmp_path}/{{owner}}.npz", None, 4, 0, ("a", "b", "c"))
+    assert facts == {"num_records": 20, "image_shape": (8, 8, 1), "num_classes": 3, "records_per_teacher": 5}
+
+
 def round_(share, step, iterations):
     images = np.random.default_rng(step).uniform(size=(CONFIG.batch_size, 8, 8, 1)).astype(np.float32)
     return share.advance(iterations, from_images(make_rounds(2, step)), images, np.array([0, 1, 2]), step)
