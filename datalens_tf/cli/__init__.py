@@ -52,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not debug:
             logging.getLogger("tensorflow").setLevel(logging.ERROR)
             absl_logging.set_verbosity(absl_logging.ERROR)
+        check_magnitudes(vars(args))
         with _warnings_in_one_line():
-            check_magnitudes(vars(args))
-        args.command(args)
+            args.command(args)
         return 0
     except BrokenPipeError:  # The reader of our output, `head` for example, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
