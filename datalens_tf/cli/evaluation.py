@@ -45,8 +45,8 @@ def add_commands(command: Callable) -> None:
                           help="where classifiers of real data are kept, privately; by default DATALENS_CACHE, else "
                                "the user's cache folder")
     evaluate.add_argument("--output_dir", default=None,
-                          help="folder of all results; by default private/evaluation of the run folder, which also gets "
-                               "a public report without what was measured on real records")
+                          help="folder of all results; by default private/evaluation of the run folder, which also "
+                               "gets a public report without what was measured on real records")
 
     compare = command("compare", _compare, "put evaluated runs side by side: a table and plots")
     compare.add_argument("runs", nargs="+", metavar="RUN",

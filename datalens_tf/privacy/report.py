@@ -157,7 +157,7 @@ def render_composition(report: dict[str, Any]) -> str:
             f"{' and '.join(fork['ledgers'])} are {'forks' if forked else 'copies'} of one run: they share "
             f"{fork['shared_charges']} charges, which are counted once, and have "
             f"{', '.join(map(str, fork['own_charges']))} of their own."
-            + (" A copy of this run was continued as well: both were released, and both are paid for." if forked else ""))
+            + (" Both were continued, so both were released, and both are paid for." if forked else ""))
     lines = [f"Epsilon at delta {report['delta']:g} by accountant, {report['adjacency']}, of releases about the same "
              "records:"]
     return "\n".join([*lines, *("".join(f"{cell:>13}" for cell in row[:-1]) + "  " + row[-1] for row in rows), *notes])

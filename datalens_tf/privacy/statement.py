@@ -71,8 +71,8 @@ _NOT_COVERED = (
     "Evaluation on real data: accuracies and other numbers measured on real records are not differentially private.",
     "The folder `private/` of the run: teachers, votes, losses on real data. It must not be shared.",
     "Side channels: running time, memory, logs of the computer that trained.",
-    "Restored backups and cloned machines: a run that is continued from two copies of its folder releases twice, and each "
-    "copy's ledger counts its own charges only. `datalens privacy --ledger A --ledger B` counts both.",
+    "Restored backups and cloned machines: a run that is continued from two copies of its folder releases twice, and "
+    "each copy's ledger counts its own charges only. `datalens privacy --ledger A --ledger B` counts both.",
 )
 
 
@@ -223,10 +223,10 @@ def _settings_chosen(config: MethodConfig) -> str:
     sources = config.dataset.removeprefix("tfds:").split("/")  # The name is part of a prepared folder's path.
     # Variants, such as mnist_corrupted, are made of the same records.
     known = any(f"{source}_".startswith(f"{name}_") for source in sources for name in config.CHOSEN_ON)
-    same = (f" This run's data, {config.dataset}, are among these: epsilon does not cover that its records took part in "
-            "these choices." if known else "")
-    return (f"{config.CHOSEN} Epsilon covers none of these choices, which matters where a run's records are among those "
-            f"data.{same} Settings that differ from the defaults are the choice of whoever trained.")
+    same = (f" This run's data, {config.dataset}, are among these: epsilon does not cover that its records took part "
+            "in these choices." if known else "")
+    return (f"{config.CHOSEN} Epsilon covers none of these choices, which matters where a run's records are among "
+            f"those data.{same} Settings that differ from the defaults are the choice of whoever trained.")
 
 
 def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, float]:
@@ -330,7 +330,8 @@ def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
              for name, value in s["epsilon_by_accountant"].items()]
     # Statements from before there was one say nothing of it.
     beside_n = [s["delta_and_n"]] if s.get("delta_and_n") else []
-    return [("Guarantee", [" ".join([meaning(s), *beside_n])]), (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
+    return [("Guarantee", [" ".join([meaning(s), *beside_n])]),
+            (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
 
 
 def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

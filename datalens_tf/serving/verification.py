@@ -30,7 +30,7 @@ from datalens_tf.serving.export import version_folder
 CANNOT_KNOW = (
     "whether the noise was drawn as stated, and the weights come from these charges alone: that is the word of whoever "
     "trained",
-    "whether the ledger and the statement were both rewritten by somebody who knows how: the chain of hashes has no key",
+    "whether somebody who knows how rewrote both the ledger and the statement: the chain of hashes has no key",
     "whether other runs used the same records: their budgets add up")
 # All that generators of this package compute with, and classifiers of the layers that `classify` allows. None of these
 # operations touches a file but the four that load the variables.
@@ -204,8 +204,10 @@ def _check(name: str, find: Callable[[], str]) -> Check:
 
 def _files_check(name: str, found: list[str], count: int) -> Check:
     """Of checksums."""
-    return Check(passed=not found, text=f"{name}: " + ("; ".join(found[:5]) + (
-        f"; and {len(found) - 5} more" if len(found) > 5 else "") if found else f"all {count} are as they were written"))
+    if not found:
+        return Check(passed=True, text=f"{name}: all {count} are as they were written")
+    more = [f"and {len(found) - 5} more"] if len(found) > 5 else []
+    return Check(passed=False, text=f"{name}: {'; '.join(found[:5] + more)}")
 
 
 def _sealed(folder: pathlib.Path) -> Iterator[Check]:

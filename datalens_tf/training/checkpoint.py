@@ -49,7 +49,7 @@ class ReleaseStore:
             directory.mkdir(exist_ok=True)
 
     def store(self, step: int, charge: int, noisy: np.ndarray, ledger: PrivacyLedger) -> None:
-        """Writes the noisy sum of a step durably; `charge` is the index of the charge in the ledger that paid for it."""
+        """Writes the noisy sum of a step durably; `charge` is the index of the ledger's charge that paid for it."""
         _files.atomic_write(self._path(step), _files.npz_bytes({
             "noisy": noisy, "charge": np.int64(charge), "ledger_head": np.array(ledger.hash_of(charge))}))
 

@@ -15,7 +15,8 @@ from datalens_tf.classification import classifier as classifier_module
 from datalens_tf.classification import networks
 from datalens_tf.classification.classifier import DpSgd, PrivateClassifier
 from datalens_tf.classification.settings import ClassifierConfig
-from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError, TrainingInterrupted
+from datalens_tf.errors import (
+    BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError, TrainingInterrupted)
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.privacy import PrivacyLedger, accounting

@@ -76,7 +76,8 @@ def test_predictable_noise_is_not_private_and_has_no_epsilon(changes):
 
 
 @pytest.mark.parametrize("dataset, among", [
-    ("mnist", True), ("tfds:fashion_mnist", True), ("tfds:mnist/3.0.1", True), ("tfds:mnist_corrupted", True), ("tfds:/data/mnist/3.0.1", True),
+    ("mnist", True), ("tfds:fashion_mnist", True), ("tfds:mnist/3.0.1", True), ("tfds:mnist_corrupted", True),
+    ("tfds:/data/mnist/3.0.1", True),
     ("celeba_gender", True), ("npz:mnist.npz", False), ("folder:pictures", False), ("digits", False)])
 def test_the_statement_says_on_which_data_constants_were_chosen(dataset, among):
     statement = make(config=CONFIG.replace(dataset=dataset))

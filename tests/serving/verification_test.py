@@ -99,7 +99,8 @@ def reseal(version):
 
 
 @pytest.mark.parametrize("change", [
-    lambda text: text.replace("  ", " ", 1), lambda text: text.upper(), lambda text: text[:-1], lambda text: text + "\n",
+    lambda text: text.replace("  ", " ", 1), lambda text: text.upper(), lambda text: text[:-1],
+    lambda text: text + "\n",
     lambda text: "0" * 64 + "  ../../../somewhere\n" + text, lambda text: ""])
 def test_checksums_that_were_touched_are_noticed(version, change):
     sums = version / "assets.extra" / _checksums.NAME

@@ -50,7 +50,8 @@ class TestFedGsWgan(PrivateSynthesizerConformance):
         statement, text = run.privacy_statement(), " ".join(run.folder.statement_text.read_text().split())
         assert statement["unit"].startswith("one user") and "Adjacency: replace-one-user" in text
         for fact in ("Had one user (all the images that the user has, with their labels) been replaced by any other "
-                     "with as many images", "who the users are and how many records each has", "The server is not trusted", "nothing is gained by sampling", "People who are several users"):
+                     "with as many images", "who the users are and how many records each has",
+                      "The server is not trusted", "nothing is gained by sampling", "People who are several users"):
             assert fact in text, fact
         assert "one image" not in text and "picked" not in text
 
