@@ -1,4 +1,4 @@
-"""Exceptions and a warning. Each exception carries the exit status with which the command line ends."""
+"""Exceptions and warnings. Each exception carries the exit status with which the command line ends."""
 
 
 class DataLensError(Exception):
@@ -13,6 +13,10 @@ class InvalidArgumentError(DataLensError, ValueError):
 
 class PrivacyWarning(UserWarning):
     """Settings that are allowed, and that protect less than they seem to."""
+
+
+class InterruptionWarning(UserWarning):
+    """Charges to the privacy budget that were lost in an interruption, and what that means for the rest of the run."""
 
 
 class DataError(DataLensError):

@@ -45,16 +45,16 @@ def problems(entry: pathlib.Path, scratch: pathlib.Path, readme: str) -> list[st
     event = charge_event(config)
     if ledger.config_digest != config_digest((entry / "config.json").read_text()):
         found.append("the ledger belongs to other settings")
-    if any(charge.event != event for charge in ledger.charges):
+    if any(charge.unit != event for charge in ledger.charges):
         found.append("a charge is not what a step costs under these settings")
-    if len(ledger.charges) < getattr(config, "num_charges", 1):
-        found.append(f"{len(ledger.charges)} charges, the settings make {config.num_charges}")
+    if ledger.num_charges < getattr(config, "num_charges", 1):
+        found.append(f"{ledger.num_charges} charges, the settings make {config.num_charges}")
     if config.insecure_noise_seed is not None or statement["private"] is not True:
         found.append("it is not private")
     if statement["delta"] != config.delta or statement["accountant"] != config.accountant:
         found.append("the statement is for another delta or accountant")
     for name in ACCOUNTANTS:
-        spent = accounting.epsilon(event, len(ledger.charges), config.delta, name)
+        spent = accounting.epsilon(event, ledger.num_charges, config.delta, name)
         stated = [statement["epsilon_by_accountant"].get(name)]
         if name == statement["accountant"]:
             stated.append(statement["epsilon"])
@@ -62,8 +62,8 @@ def problems(entry: pathlib.Path, scratch: pathlib.Path, readme: str) -> list[st
                 found.append(f"epsilon {spent} exceeds the budget {config.epsilon}")
         if any(value is None or not value >= spent * (1 - ACCURACY) for value in stated):
             found.append(f"epsilon by {name} is {spent}, stated is {stated}")
-    if statement["num_charges"] != len(ledger.charges):
-        found.append(f"{len(ledger.charges)} charges, stated are {statement['num_charges']}")
+    if statement["num_charges"] != ledger.num_charges:
+        found.append(f"{ledger.num_charges} charges, stated are {statement['num_charges']}")
     inside = entry / "generator/1/assets.extra/privacy.json"
     if not inside.is_file() or json.loads(inside.read_text()) != statement:
         found.append("the statement inside the SavedModel is another one")
@@ -252,6 +252,5 @@ def test_less_noise_or_fewer_charges_than_its_settings_say_are_noticed(plus, tmp
     ledger.unlink()
     ledger = PrivacyLedger.create(ledger, epsilon=2.0, delta=1e-5, accountant="gdp", step_event=event,
                                   config_digest=config_digest(config.to_json()))
-    for _ in range(config.num_charges - 1):
-        ledger.spend(event, step=0)
+    ledger.spend(dp_accounting.SelfComposedDpEvent(event, config.num_charges - 1), step=1)
     assert "4 charges, the settings make 5" in verdict(entry) and "4 charges, stated are 5" in verdict(entry)

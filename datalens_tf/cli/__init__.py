@@ -21,7 +21,7 @@ from absl.flags import argparse_flags
 from datalens_tf import __version__
 from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training, verify
 from datalens_tf.config import check_magnitudes
-from datalens_tf.errors import DataLensError, InvalidArgumentError, PrivacyWarning
+from datalens_tf.errors import DataLensError, InterruptionWarning, InvalidArgumentError, PrivacyWarning
 
 
 EXIT_STATUSES = {
@@ -71,15 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _warnings_in_one_line() -> Iterator[None]:
     """Shows warnings of ours on stderr as errors are: without a place in the code."""
     with warnings.catch_warnings():
-        others = warnings.showwarning
+        others, ours = warnings.showwarning, (PrivacyWarning, InterruptionWarning)
 
         def show(message, category, *place):
-            if issubclass(category, PrivacyWarning):
+            if issubclass(category, ours):
                 print(f"datalens: warning: {message}", file=sys.stderr)
             else:
                 others(message, category, *place)
 
-        warnings.simplefilter("always", PrivacyWarning)
+        for category in ours:
+            warnings.simplefilter("always", category)
         warnings.showwarning = show
         yield
 

@@ -62,6 +62,16 @@ class DpMerfConfig(MethodConfig):
         """`bandwidths` as numbers."""
         return _numbers("bandwidths", self.bandwidths)
 
+    @property
+    def release_charges(self) -> tuple[int, ...]:
+        """How many charges pay for each release, in order: the autoencoder, the embeddings."""
+        return (1, 1) if self.autoencoder_dim else (1,)
+
+    @property
+    def num_charges(self) -> int:
+        """Of the whole run."""
+        return sum(self.release_charges)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensPlusConfig(DpMerfConfig):
@@ -77,8 +87,8 @@ class DataLensPlusConfig(DpMerfConfig):
         Gaussians of each class's mean and covariance; `embedding`, a generator fitted to mean embeddings as in DP-MERF;
         and `both`, each for half of the images. Warps say how far images are moved, in units of a handwritten digit's
         usual variation, and grain is the mean standard deviation of noise on pixels in [0, 1]: public priors. The one
-        whose images make the best classifier of the records is taken; or the first, where interruptions burnt the
-        charges for choosing.
+        whose images make the best classifier of the records is taken; or the first, where interruptions left too
+        little of the budget for choosing.
       embedding_charges: charges for the classes' mean embeddings; 0 where no candidate has them.
       learned_share: share of the features' squared length that a network's have, which learned from images of the
         moments; the rest is random features'. 0 for these alone, and then the moments are needed for candidates only.
@@ -176,10 +186,16 @@ class DataLensPlusConfig(DpMerfConfig):
                    candidates="moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15")
 
     @property
+    def release_charges(self) -> tuple[int, ...]:
+        """Of each release, in order: means, directions, rounds of clusters, covariances, embedding, choice."""
+        charges = (self.mean_charges, self.direction_charges, *(self.cluster_charges,) * self.cluster_rounds,
+                   self.covariance_charges, self.embedding_charges, self.selection_charges)
+        return tuple(filter(None, charges))
+
+    @property
     def num_charges(self) -> int:
         """Of the whole run."""
-        return (self.embedding_charges + self.mean_charges + self.covariance_charges + self.direction_charges
-                + self.cluster_rounds * self.cluster_charges + self.selection_charges)
+        return sum(self.release_charges)
 
     @property
     def choices(self) -> tuple[tuple[tuple[str, ...], float, float], ...]:

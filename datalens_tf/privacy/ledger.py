@@ -67,7 +67,8 @@ class PrivacyLedger:
         of version 1, which do not say.
       epsilon_budget, delta, accountant, adjacency: the budget and how it is measured; fixed at creation.
       config_digest: digest of the configuration that the ledger belongs to; fixed at creation.
-      step_event: what one step is expected to cost; what an unreadable last line is charged as, at least.
+      step_event: what one step is expected to cost.
+      largest_event: what the costliest line is expected to; an unreadable last line is charged as that, at least.
       charges: all charges so far, oldest first.
       version: of the file.
     """
@@ -83,6 +84,7 @@ class PrivacyLedger:
         self.adjacency = header.get("adjacency", "replace-one")  # Older ledgers know no other.
         self.config_digest = header["config_digest"]
         self.step_event = decode_event(header["step_event"])
+        self.largest_event = decode_event(header.get("largest_event", header["step_event"]))
         self.charges = charges
         self._hashes, self._lines = hashes, lines  # of the header, then of each charge
         self._start = secrets.token_hex(8)
@@ -107,8 +109,11 @@ class PrivacyLedger:
         step_event: dp_accounting.DpEvent,
         adjacency: str = "replace-one",
         secret_noise: bool = True,
+        largest_event: dp_accounting.DpEvent | None = None,
     ) -> "PrivacyLedger":
         """Writes a new ledger without charges; the arguments are attributes of the class.
+
+        A `largest_event` of None is the step's.
 
         Raises:
           InvalidArgumentError: a value outside its domain.
@@ -117,7 +122,8 @@ class PrivacyLedger:
         path = pathlib.Path(path)
         header = {"kind": "header", "version": _VERSION, "run_id": secrets.token_hex(16), "secret_noise": secret_noise,
                   "epsilon": epsilon, "delta": delta, "accountant": accountant, "adjacency": adjacency,
-                  "config_digest": config_digest, "step_event": encode_event(step_event)}
+                  "config_digest": config_digest, "step_event": encode_event(step_event),
+                  "largest_event": encode_event(largest_event or step_event)}
         ledger = cls(path, header, (), [], [])
         ledger.can_spend(step_event)
         if path.exists():
@@ -316,7 +322,7 @@ class PrivacyLedger:
     def _charge_unreadable_line(self, rest: list[bytes]) -> None:
         """Counts an unreadable last line as a charge; where the last line lacks nothing but its end, there is none."""
         if rest:
-            worst = max([self.step_event, *self._events()],
+            worst = max([self.step_event, self.largest_event, *self._events()],
                         key=lambda event: accounting.epsilon_of([event], self.delta, self.accountant, self.adjacency))
             charge = Charge(index=len(self.charges), step=None, event=worst, start=self._start,
                             count=_split(worst, self.step_event)[1])

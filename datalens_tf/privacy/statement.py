@@ -48,6 +48,9 @@ _OWNERS = (
     "towards everybody else.",
 )
 
+_RECALIBRATED = (" As interruptions lost charges, what was released after them has more noise, so that all charges stay "
+                 "within the budget; the noise multiplier of a charge is then ")
+
 # Adjacency -> the unit that is protected, and what might have happened to it.
 _RECORD = "one record (an image with its label)"
 _USER = "one user (all the images that the user has, with their labels)"
@@ -82,6 +85,7 @@ class Guarantee:
 
     Attributes:
       event: what a step costs; None of a method that is not private.
+      recalibrated: what charges cost instead for which burnt ones left less of the budget; each has more noise.
       adjacency: which data sets are neighbours; one of `accounting.RELATIONS`.
       facts: JSON-able entries of the statement, and values for the texts.
       assumptions: texts, formatted with the facts.
@@ -97,6 +101,7 @@ class Guarantee:
     released: str | None
     seeds: str
     product: str | None = None
+    recalibrated: Sequence[dp_accounting.DpEvent] = ()
 
 
 def privacy_statement(*, config: DataLensConfig, mechanism: "Mechanism", ledger: PrivacyLedger, num_burnt: int,
@@ -157,7 +162,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
     _validate.integer("num_records", num_records, at_least=1)
     event = guarantee.event
     for charge in () if ledger is None else ledger.charges:
-        if charge.unit != event:
+        if charge.unit != event and charge.unit not in guarantee.recalibrated:
             raise LedgerError(f"Charge {charge.index} in the ledger is {charge.event}, but a step costs {event}: "
                               "the ledger belongs to another configuration.")
     by_accountant = {} if event is None else price(ledger.charges, config.delta, guarantee.adjacency)
@@ -171,6 +176,14 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
         "num_steps": num_charges - num_burnt,
         "noise_source": noise.description if event is not None else "none",
     }
+    released = guarantee.released
+    if guarantee.recalibrated:
+        counts = {event: sum(charge.count for charge in ledger.charges if charge.unit == event)
+                  for event in guarantee.recalibrated}
+        facts["recalibrated"] = [{"noise_multiplier": accounting.noise_multiplier(event), "num_charges": count}
+                                 for event, count in counts.items()]
+        released += _RECALIBRATED + ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
+                                              for part in facts["recalibrated"]) + "."
     texts = facts | {"accountant": config.accountant, "noise_caveat": noise.caveat}
     if facts.get("epsilon_towards_driver") is not None:
         texts["epsilon_towards_driver"] = round_up(facts["epsilon_towards_driver"])
@@ -191,7 +204,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
         **facts,
         **({} if ledger is None else ledger_entries(ledger)),
         **({} if guarantee.product is None else {"product": guarantee.product}),
-        **({} if guarantee.released is None else {"released": guarantee.released.format(**texts)}),
+        **({} if released is None else {"released": released.format(**texts)}),
         "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
         "settings_chosen": _settings_chosen(config) if private else None,

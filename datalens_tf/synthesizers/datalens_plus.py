@@ -19,38 +19,35 @@ Privacy, for one replaced record, its label included: the sensitivities are 2 of
 round in which clusters are found), sqrt(2) of their squares in 2 (and of those that directions are found by), 2
 features' lengths in 3, and sqrt(K) for K classifiers in 4; each docstring has the argument. The releases compose
 adaptively to one Gaussian release, exactly: with noise multipliers z_i, mu^2 = sum 1 / z_i^2. A release with noise
-multiplier z / sqrt(n) is charged as n of z, which is the same mu^2. How many charges each gets is a setting, so a
-function of nothing that was released. Clips, bandwidths and the spread of warps were chosen on MNIST; numbers of
+multiplier z / sqrt(n) is charged as n of z, which is the same mu^2, in one line of the ledger. How many charges each
+gets is a setting, so a function of nothing that was released; what happens to z when charges are lost is in
+`training.releases`. Clips, bandwidths and the spread of warps were chosen on MNIST; numbers of
 records per class are released with the sums, not read.
 """
 
 import functools
-from typing import Any, Callable
+from typing import Any
 
 import dp_accounting
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files, rng
-from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, fingerprint, usable_only
-from datalens_tf.errors import BudgetExhaustedError, TrainingInterrupted
+from datalens_tf.errors import TrainingInterrupted
 from datalens_tf.evaluation import utility
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
-from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.models.feature_network import FeatureNetwork
 from datalens_tf.models.warp import WarpedGenerator
-from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.privacy.statement import Guarantee, make_statement
 from datalens_tf.synthesizers import moments
 from datalens_tf.synthesizers.base import RunSynthesizer
 from datalens_tf.synthesizers.dp_merf import EmbeddingStudent, Features, feature_batches
-from datalens_tf.training.checkpoint import ReleaseStore, exclusive
+from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.loop import Loop
-from datalens_tf.training.run_folder import RunFolder, open_run
+from datalens_tf.training.releases import Releases, calibrated
 
 _ASSUMPTIONS = (
     "Sensitivity: replacing one record, label included, changes the sums of features by at most 2 in l2 norm, in units "
@@ -74,7 +71,9 @@ _RELEASED = {
                 "{num_clusters} clusters of each class, in the directions that those say ({cluster_charges} charges "
                 "each); and of each cluster the sum of products of pairs of such coordinates ({covariance_charges} "
                 "charges)",
-    "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)"}
+    "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)",
+    "no choice": "nothing by which to choose among candidates, as interruptions left too little of the budget: the "
+                 "first one was taken"}
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
 _CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most 2 * {covariance_clip:g}, those "
@@ -90,14 +89,13 @@ class DataLensPlus(RunSynthesizer):
     _stop_requested: bool | None = None  # None: nothing that could be saved has begun
 
     def _train(self, dataset: Dataset) -> tuple["Fitted", dict[str, Any]]:
-        config = self.config = _calibrated(self.config)
+        config = self.config = calibrated(self.config)
         self.folder.create()
         with exclusive(self.folder.path):
             identity = {"num_records": len(dataset),
                         "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
             num_records, dataset, self._stop_requested = len(dataset), usable_only(dataset), False
-            event = dp_accounting.GaussianDpEvent(config.noise_multiplier)
-            releases = _Releases(config, open_run(self.folder, config, identity, event), self.folder, event)
+            releases = Releases(config, self.folder, identity, num_optional=int(config.selection_charges > 0))
             sources = {}
             if config.mean_charges:
                 fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
@@ -105,13 +103,14 @@ class DataLensPlus(RunSynthesizer):
             if config.embedding_charges:
                 sources["embedding"] = self._embedding(dataset, releases, self._features(sources.get("moments")))
             fitted = Fitted(config, sources)
-            fitted.choose(self._chosen(dataset, fitted, releases))
-        ledger = releases.ledger
+            chosen = self._chosen(dataset, fitted, releases)
+            fitted.choose(0 if chosen is None else chosen)
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
-        parts = [*parts, *(["choice"] if config.selection_charges else [])]
+        if config.selection_charges:
+            parts.append("no choice" if chosen is None else "choice")
         guarantee = Guarantee(
-            event=event, assumptions=_ASSUMPTIONS,
+            event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={name: getattr(config, name) for name in (
                 "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
                 "num_clusters", "direction_charges", "cluster_charges", "cluster_rounds", "selection_charges")}
@@ -123,7 +122,7 @@ class DataLensPlus(RunSynthesizer):
                      "that reached the generator because the run was interrupted.",
             seeds=f"seed {config.seed} for random features, weights, latents, labels and classifiers of synthetic "
                   "images")
-        return fitted, make_statement(config, guarantee, ledger, ledger.num_charges - releases.num_paid, releases.noise,
+        return fitted, make_statement(config, guarantee, releases.ledger, releases.num_burnt, releases.noise,
                                       num_records)
 
     def _features(self, source: tf.Module | None) -> Features:
@@ -150,11 +149,10 @@ class DataLensPlus(RunSynthesizer):
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
 
-    def _embedding(self, dataset: Dataset, releases: "_Releases", features: Features) -> tf.Module:
+    def _embedding(self, dataset: Dataset, releases: Releases, features: Features) -> tf.Module:
         """The generator fitted to one release of mean embeddings."""
         config = self.config
-        mechanism = MeanEmbedding(noise_multiplier=releases.multiplier(config.embedding_charges))
-        noisy = releases.get(config.embedding_charges, mechanism, lambda: mechanism.sums(
+        mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
             feature_batches(dataset, features), config.num_classes))
         student = EmbeddingStudent(config, mechanism.means(noisy), features)
         self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
@@ -164,17 +162,18 @@ class DataLensPlus(RunSynthesizer):
         self._loop.run(student.train)
         return student.released()
 
-    def _chosen(self, dataset: Dataset, fitted: "Fitted", releases: "_Releases") -> int:
+    def _chosen(self, dataset: Dataset, fitted: "Fitted", releases: Releases) -> int | None:
         """The candidate whose images make the best classifier of the records, as far as noise lets that be seen.
 
-        The first, where interruptions burnt what it costs to see: a run must be able to end.
+        None where interruptions burnt what it costs to see: a run must be able to end.
         """
         config, count = self.config, len(self.config.choices)
-        if count == 1 or not releases.can_get(config.selection_charges):
+        if count == 1:
             return 0
-        mechanism = CorrectCounts(num_candidates=count, noise_multiplier=releases.multiplier(config.selection_charges))
+        if not releases.can_get():
+            return None
 
-        def counted():
+        def counted(mechanism):
             if not len(dataset):  # No record is of a declared class, which must not show.
                 return np.zeros(count)
             predictions = []
@@ -190,7 +189,8 @@ class DataLensPlus(RunSynthesizer):
                     epochs=config.selection_epochs).probabilities.argmax(1))
             return mechanism.sums(predictions, dataset.labels)
 
-        return int(np.argmax(releases.get(config.selection_charges, mechanism, counted)))
+        _, noisy = releases.get(functools.partial(CorrectCounts, num_candidates=count), counted)
+        return int(np.argmax(noisy))
 
     def step_event(self) -> dp_accounting.DpEvent:
         return dp_accounting.GaussianDpEvent(self.config.noise_multiplier)
@@ -239,55 +239,3 @@ def _draw(config: DataLensPlusConfig, generator: WarpedGenerator, count: int, pu
         latents = stream.standard_normal((len(chunk), generator.latent_dim), np.float32)
         images[start:start + _CHUNK] = np.round(255 * generator([tf.constant(latents), tf.constant(chunk)]).numpy())
     return images, labels
-
-
-class _Releases:
-    """What is released once: charged, then drawn, then stored; a resumed run, asking in the same order, finds it."""
-
-    def __init__(self, config: DataLensPlusConfig, ledger: PrivacyLedger, folder: RunFolder,
-                 event: dp_accounting.DpEvent):
-        self.ledger, self.noise, self.num_paid = ledger, noise_source(config), 0
-        self._multiplier, self._event, self._store = config.noise_multiplier, event, ReleaseStore(folder.releases)
-        self._next = 1
-        self._store.check(ledger)
-
-    def multiplier(self, num_charges: int) -> float:
-        """The noise multiplier that so many charges pay for."""
-        return self._multiplier / num_charges**0.5
-
-    def can_get(self, num_charges: int) -> bool:
-        """Whether the next one is stored, or the budget still pays for it."""
-        return self._store.load(self._next) is not None or self.ledger.can_spend(
-            dp_accounting.SelfComposedDpEvent(self._event, num_charges))
-
-    def get(self, num_charges: int, mechanism: Any, sums: Callable[[], np.ndarray]) -> np.ndarray:
-        """The next release: the stored one, or a new one of these sums.
-
-        Raises:
-          BudgetExhaustedError: the budget does not pay for it, as the noise is too small or interruptions burnt
-            charges; nothing was charged.
-        """
-        noisy = self._store.load(self._next)
-        if noisy is None:
-            if not self.can_get(num_charges):  # All of them or none: a part would pay for nothing.
-                raise BudgetExhaustedError(
-                    f"The privacy budget epsilon={self.ledger.epsilon_budget:g} does not pay for another step, which "
-                    f"takes {num_charges} charges: {self.ledger.spent():.5g} is spent after "
-                    f"{len(self.ledger.charges)}, some of them for nothing if training was interrupted. "
-                    "Train in another folder, with a larger --noise_multiplier if you set one; what is spent "
-                    "there comes on top of this.")
-            exact = sums()
-            charge = [self.ledger.spend(self._event, step=0) for _ in range(num_charges)][-1]
-            noisy = mechanism.privatize(exact, self.noise, charge)
-            self._store.store(self._next, charge, noisy, self.ledger)
-        self._next += 1
-        self.num_paid += num_charges
-        return noisy
-
-
-def _calibrated(config: DataLensPlusConfig) -> MethodConfig:
-    """With the noise that the budget asks for, where none is given."""
-    if config.noise_multiplier is not None:
-        return config
-    return config.replace(noise_multiplier=accounting.calibrate_noise_multiplier(
-        config.num_charges, config.epsilon, config.delta, config.accountant))

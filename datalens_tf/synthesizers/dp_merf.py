@@ -23,18 +23,15 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import CHUNK, Dataset, chunks, fingerprint, padded, usable_only
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
-from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DpMerfConfig
-from datalens_tf.privacy import accounting
 from datalens_tf.privacy.statement import Guarantee, make_statement
 from datalens_tf.synthesizers.base import RunSynthesizer
-from datalens_tf.training.checkpoint import ReleaseStore, exclusive
+from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.loop import Loop
-from datalens_tf.training.run_folder import open_run
+from datalens_tf.training.releases import Releases, calibrated
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 Features = Callable[[tf.Tensor], tf.Tensor]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
@@ -58,43 +55,31 @@ class DpMerf(RunSynthesizer):
     _loop: Loop | None = None
 
     def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
-        config = self.config = _calibrated(self.config)
-        mechanism, noise = MeanEmbedding(noise_multiplier=config.noise_multiplier), noise_source(config)
+        config = self.config = calibrated(self.config)
         self.folder.create()
         with exclusive(self.folder.path):
             identity = {"num_records": len(dataset),
                         "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
             num_records, dataset = len(dataset), usable_only(dataset)
-            ledger = open_run(self.folder, config, identity, mechanism.dp_event())
-            releases = ReleaseStore(self.folder.releases)
-            releases.check(ledger)
-
-            def released(step, mechanism, sums):
-                """The stored release of this step, or a new one: charged, then drawn, then stored."""
-                noisy = releases.load(step)
-                if noisy is None:
-                    exact, charge = sums(), ledger.spend(mechanism.dp_event(), step=step)
-                    noisy = mechanism.privatize(exact, noise, charge)
-                    releases.store(step, charge, noisy, ledger)
-                return noisy
-
+            releases = Releases(config, self.folder, identity)
             frequencies = RandomFourierFeatures(
                 num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
                 dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
             if config.autoencoder_dim:
-                moment = SecondMoment(clip_norm=config.autoencoder_clip_norm, noise_multiplier=config.noise_multiplier)
-                noisy = released(1, moment, lambda: moment.sums(images for images, _ in chunks(dataset)))
+                moment, noisy = releases.get(
+                    functools.partial(SecondMoment, clip_norm=config.autoencoder_clip_norm),
+                    lambda moment: moment.sums(images for images, _ in chunks(dataset)))
                 frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
             features = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
-            noisy = released(_num_releases(config), mechanism, lambda: mechanism.sums(
+            mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
                 feature_batches(dataset, features), config.num_classes))
             student = EmbeddingStudent(config, mechanism.means(noisy), features)
             self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                              ledger=ledger)
+                              ledger=releases.ledger)
             self._loop.run(student.train)
         guarantee = Guarantee(
-            event=mechanism.dp_event(), assumptions=_ASSUMPTIONS,
+            event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features,
                    "autoencoder_dim": config.autoencoder_dim,
                    "autoencoder": _AUTOENCODER.format(clip_norm=config.autoencoder_clip_norm)
@@ -103,7 +88,7 @@ class DpMerf(RunSynthesizer):
                      "Gaussian noise of {noise_multiplier_per_step:.6g} times the sensitivity on every coordinate. The "
                      "generator was fitted to these numbers alone." + (_CODES if config.autoencoder_dim else ""),
             seeds=f"seed {config.seed} for random features, weights, latents and labels")
-        return student, make_statement(config, guarantee, ledger, ledger.num_charges - len(releases), noise,
+        return student, make_statement(config, guarantee, releases.ledger, releases.num_burnt, releases.noise,
                                        num_records)
 
     def step_event(self) -> dp_accounting.DpEvent:
@@ -160,20 +145,6 @@ def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
         own = tf.reduce_mean(tf.reduce_sum(tf.square(features), 2), 1)
         square = (count * square - own) / (count - 1.0)
     return tf.reduce_sum(square - 2.0 * tf.reduce_sum(mean * means, 1))
-
-
-def _calibrated(config: DpMerfConfig) -> MethodConfig:
-    """With the noise that the budget asks for, where none is given."""
-    if config.noise_multiplier is not None:
-        return config
-    multiplier = accounting.calibrate_noise_multiplier(
-        _num_releases(config), config.epsilon, config.delta, config.accountant)
-    return config.replace(noise_multiplier=multiplier)
-
-
-def _num_releases(config: DpMerfConfig) -> int:
-    """The last is that of the embeddings."""
-    return 2 if config.autoencoder_dim else 1
 
 
 def feature_batches(dataset: Dataset, features: Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -14,8 +14,9 @@ All sensitivities are those of the two mechanisms: whichever cluster the release
 row of each release, so that replacing it changes one row, or two.
 """
 
+import functools
 import math
-from typing import Callable, Iterator, NamedTuple, Protocol
+from typing import Callable, Iterator, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -26,6 +27,7 @@ from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.models.factor_generator import FactorGenerator
+from datalens_tf.training.releases import Releases
 
 _FIRST = 6  # directions in which the first centres differ
 _FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
@@ -33,22 +35,11 @@ View = Callable[[np.ndarray], np.ndarray]  # Of images [n, H, W, C] in [0, 1]: f
 Groups = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # Vectors [n, D] and whose rows they count in [n].
 
 
-class Releases(Protocol):
-    """What is released once each, and paid for by so many charges."""
-
-    def multiplier(self, num_charges: int) -> float:
-        """The noise multiplier that so many charges pay for."""
-
-    def get(self, num_charges: int, mechanism: MeanEmbedding | SecondMoment, sums: Callable[[], np.ndarray]
-            ) -> np.ndarray:
-        """These sums with the mechanism's noise; in a resumed run the same again, without a look at the records."""
-
-
 def class_gaussians(config: DataLensPlusConfig, dataset: Dataset, releases: Releases) -> FactorGenerator:
     """One for each class, of images at half the resolution."""
     means, sizes = _class_means(config, dataset, releases, half_resolution)
     moment, noisy = _second_moments(_differences(dataset, half_resolution, means), config.num_classes,
-                                    clips(config).covariance, releases, config.covariance_charges)
+                                    clips(config).covariance, releases)
     factors = np.stack([_factors(*moment.mean(square, size), config.num_factors) for square, size in zip(noisy, sizes)])
     upscaling = _upscaling(config.image_shape)
     return FactorGenerator(config.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
@@ -60,13 +51,12 @@ def cluster_gaussians(config: DataLensPlusConfig, dataset: Dataset, releases: Re
     means, sizes = _class_means(config, dataset, releases, _flat)
     differences = _differences(dataset, _flat, means)
     moment, noisy = _second_moments(lambda: ((vectors, 0 * labels) for vectors, labels in differences()), 1,
-                                    clips(config).covariance, releases, config.direction_charges)
+                                    clips(config).covariance, releases)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
     coordinates = [(vectors @ directions.T, labels) for vectors, labels in differences()]  # Small, and used often.
     clusters = _Clusters(config, lambda: iter(coordinates), np.sqrt(np.maximum(variances, 0)), releases)
-    moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, clips(config).cluster, releases,
-                                    config.covariance_charges)
+    moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, clips(config).cluster, releases)
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
@@ -92,11 +82,10 @@ class _Clusters:
         self._points, shape = points, (config.num_classes, config.num_clusters)
         stream, clip = rng.stream(config.seed, "clusters"), clips(config).covariance
         spread = spread * (np.arange(len(spread)) < _FIRST)
-        mechanism = MeanEmbedding(noise_multiplier=releases.multiplier(config.cluster_charges))
         self.centres = stream.standard_normal((*shape, len(spread))) * spread
         for last in (False,) * (config.cluster_rounds - 1) + (True,):
             self._nearest_to = self.centres
-            noisy = releases.get(config.cluster_charges, mechanism, lambda: mechanism.sums(
+            mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
                 ((_shortened(vectors, clip), rows) for vectors, rows in self._members()), self.centres[..., 0].size))
             self.centres = (mechanism.means(noisy).astype(np.float64) * clip).reshape(self.centres.shape)
             self.sizes = mechanism.counts(noisy).reshape(shape)
@@ -130,8 +119,8 @@ class _Clusters:
 def _class_means(config: DataLensPlusConfig, dataset: Dataset, releases: Releases, view: View
                  ) -> tuple[np.ndarray, np.ndarray]:
     """Released means [Y, D] and numbers [Y] of the classes' records."""
-    clip, mechanism = clips(config).mean, MeanEmbedding(noise_multiplier=releases.multiplier(config.mean_charges))
-    noisy = releases.get(config.mean_charges, mechanism, lambda: mechanism.sums(
+    clip = clips(config).mean
+    mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
         ((_shortened(view(images), clip), labels) for images, labels in chunks(dataset)), config.num_classes))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
 
@@ -141,12 +130,9 @@ def _differences(dataset: Dataset, view: View, means: np.ndarray) -> Groups:
     return lambda: ((view(images) - means[labels], labels) for images, labels in chunks(dataset))
 
 
-def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releases, num_charges: int
-                    ) -> tuple[SecondMoment, np.ndarray]:
+def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releases) -> tuple[SecondMoment, np.ndarray]:
     """The mechanism, and its release of the rows' sums of r r^T: [num_rows, D, D]."""
-    moment = SecondMoment(clip_norm=clip, noise_multiplier=releases.multiplier(num_charges))
-
-    def sums():
+    def sums(moment):
         total = None
         for vectors, rows in groups():
             total = np.zeros((num_rows, *2 * vectors.shape[1:])) if total is None else total
@@ -154,7 +140,7 @@ def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releas
                 total[row] += moment.sums([vectors[rows == row]])
         return total
 
-    return moment, releases.get(num_charges, moment, sums)
+    return releases.get(functools.partial(SecondMoment, clip_norm=clip), sums)
 
 
 def _cluster_factors(moment: SecondMoment, noisy: np.ndarray, sizes: np.ndarray, count: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from datalens_tf import _files
 from datalens_tf.errors import CheckpointError, TrainingDivergedError, TrainingInterrupted
 from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.callbacks import Callback, StepReport
+from datalens_tf.training.releases import warn_of_lost_steps
 from datalens_tf.training.run_folder import RunFolder
 from datalens_tf.training.student import AveragedGenerator
 
@@ -76,6 +77,8 @@ class Loop:
           LedgerError: the ledger lacks charges that the snapshot rests on.
         """
         self.done, saved = self._restore(), time.monotonic()
+        if self._event is not None:
+            warn_of_lost_steps(self._ledger, self._event, self.num_burnt, self.done, self.num_steps)
         losses = []
         while self._goes_on():
             number = self.done + 1

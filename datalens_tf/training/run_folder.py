@@ -63,8 +63,8 @@ class RunFolder:
         return min(made, default=None)
 
 
-def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], event: dp_accounting.DpEvent
-             ) -> PrivacyLedger:
+def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], event: dp_accounting.DpEvent,
+             largest_event: dp_accounting.DpEvent | None = None) -> PrivacyLedger:
     """Creates the files of a run, or verifies that they belong to this configuration and data set.
 
     Args:
@@ -72,6 +72,7 @@ def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], e
       config: resolved settings.
       identity: by what the run knows its data; private.
       event: what a step costs.
+      largest_event: what the costliest line of the ledger will; None where that is a step.
 
     Raises:
       InvalidArgumentError: a new run's delta is too large for so many records, see `check_delta`.
@@ -97,7 +98,7 @@ def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], e
     return PrivacyLedger.create(
         files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
         adjacency=config.ADJACENCY, config_digest=config_digest(config.to_json()), step_event=event,
-        secret_noise=config.insecure_noise_seed is None)
+        secret_noise=config.insecure_noise_seed is None, largest_event=largest_event)
 
 
 def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:

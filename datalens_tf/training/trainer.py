@@ -19,6 +19,7 @@ from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.privacy import accounting
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
+from datalens_tf.training.releases import warn_of_lost_steps
 from datalens_tf.training.run_folder import RunFolder, open_run
 from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBehind
@@ -101,6 +102,7 @@ class Trainer:
             return self._run()
 
     def _run(self) -> Student:
+        warn_of_lost_steps(self.ledger, self.event, self.num_burnt, len(self.releases), self.planned_steps)
         if self._finished(len(self.releases)):
             return replay(self.config, self.mechanism, self.releases, len(self.releases), self._new_student)
         with contextlib.closing(self._bank()) as bank:

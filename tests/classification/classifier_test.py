@@ -16,7 +16,7 @@ from datalens_tf.classification import networks
 from datalens_tf.classification.classifier import DpSgd, PrivateClassifier
 from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.errors import (
-    BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError, TrainingInterrupted)
+    BudgetExhaustedError, CheckpointError, InterruptionWarning, InvalidArgumentError, LedgerError, TrainingInterrupted)
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.privacy import PrivacyLedger, accounting
@@ -246,7 +246,8 @@ def test_what_a_crash_lost_stays_charged_and_the_budget_holds(tmp_path, monkeypa
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(DpSgd, "train", crashing)
         make(tmp_path, config).fit_dataset(DATA)
-    statement = make(tmp_path, config).fit_dataset(DATA).privacy_statement()
+    with pytest.warns(InterruptionWarning, match="^3 of 3 charges .* lost .* ends after 1 of 4 steps"):
+        statement = make(tmp_path, config).fit_dataset(DATA).privacy_statement()
     # Three charges and no snapshot: one is left of the four that the budget pays for.
     assert (statement["num_charges"], statement["num_burnt_charges"], statement["num_steps"]) == (4, 3, 1)
     assert statement["epsilon"] <= 3.7

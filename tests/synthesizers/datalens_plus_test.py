@@ -4,15 +4,19 @@ import numpy as np
 import pytest
 
 from datalens_tf.config import preset
-from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.evaluation.report import RunFacts, run_charts
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
 from datalens_tf.models.feature_network import FeatureNetwork
 from datalens_tf.privacy import PrivacyLedger, accounting
+from datalens_tf.privacy.statement import parse_statement
 from datalens_tf.synthesizers import datalens_plus, moments
 from datalens_tf.training.checkpoint import ReleaseStore
+from datalens_tf.training.releases import Releases
+from tests import ledgers
 from tests.synthesizers.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny
 
@@ -27,6 +31,10 @@ CHOICE = {"candidates": "moments:0,both:1.5:0.15", "covariance_charges": 3, "sel
 CLUSTERS = CHOICE | {"num_clusters": 2, "direction_charges": 1, "cluster_charges": 1, "cluster_rounds": 2,
                      "num_directions": 4, "mean_charges": 1, "covariance_charges": 1}
 MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
+
+
+class Killed(BaseException):
+    """Ends a run wherever it is, as SIGKILL does."""
 
 
 def watch(monkeypatch, note):
@@ -68,14 +76,14 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert found == pytest.approx(run.privacy_statement()["epsilon"], rel=1e-9)
 
     @pytest.mark.parametrize("settings, expected", [
-        (CHOICE, [(1, 2), (4, 5), (8, 9), (11, 12)]),
-        (CLUSTERS, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (8, 9), (11, 12)])])
+        (CHOICE, [2, 3, 4, 3]), (CLUSTERS, [1, 1, 1, 1, 1, 4, 3])])
     def test_charges_are_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch, settings, expected):
+        """All that pay for a release in one line: a kill burns them together, or none."""
         seen, data = [], tiny.dataset()
         watch(monkeypatch, lambda _, index: seen.append(
-            (index, len(PrivacyLedger.read(tmp_path / "ledger.jsonl").charges))))
+            (index, [charge.count for charge in PrivacyLedger.read(tmp_path / "ledger.jsonl").charges])))
         self.make(tmp_path, **settings).fit(data.images, data.labels)
-        assert seen == expected
+        assert seen == [(index, expected[:index + 1]) for index in range(len(expected))]
 
     @pytest.mark.parametrize("settings", [CHOICE | {"learned_share": 0.75}, CLUSTERS])
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, settings):
@@ -134,43 +142,106 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
         assert len(chosen[0].sources) == sources and (chosen[0].warp, chosen[0].grain) == (warp, grain)
 
-    @pytest.mark.parametrize("killed_at", ["embedding", "choice"])
-    def test_a_charge_without_its_release_is_burnt_and_the_run_can_end(self, tmp_path, monkeypatch, killed_at):
-        """Either cost four charges. Without budget left for the choice the first candidate is taken."""
-        def killed(self, release, *args):
-            if killed_at == "choice" or release == 3:
-                raise KeyboardInterrupt
-            original(self, release, *args)
+    def kill(self, run_dir, monkeypatch, owner, name, times, **settings):
+        """A run that dies when it calls a function the so-manieth time."""
+        def killed(*args, **kwargs):
+            calls.append(None)
+            if len(calls) == times:
+                raise Killed
+            return original(*args, **kwargs)
 
-        data, chosen, original = tiny.dataset(), [], ReleaseStore.store
+        data, calls, original = tiny.dataset(), [], getattr(owner, name)
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(owner, name, killed)
+            self.make(run_dir, **settings).fit(data.images, data.labels)
+
+    @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
+    @pytest.mark.parametrize("settings, kills, num_charges", [
+        # The embedding's charge, then nothing, in the fit, then that of the choice, for which nothing is left.
+        (CHOICE, [(MeanEmbedding, "privatize", 2), (datalens_plus.EmbeddingStudent, "train", 3),
+                  (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
+        # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
+        (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
+                    (datalens_plus.utility, "train_on_synthetic", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
+    def test_a_run_that_was_killed_equals_an_uninterrupted_one_with_the_same_burnt_charges(
+            self, tmp_path, monkeypatch, settings, kills, num_charges):
+        data, settings = tiny.dataset(), settings | {"insecure_noise_seed": 3}
+        for kill in kills:
+            self.kill(tmp_path / "killed", monkeypatch, *kill, **settings)
+        killed = self.make(tmp_path / "killed", **settings).fit(data.images, data.labels)
+        charges, stored = ledgers.charges(killed.folder), ReleaseStore(killed.folder.releases).charges()
+        assert [charge.count for charge in charges] == num_charges
+        burnt = {charge.index: charge for charge in charges if charge.index not in stored}
+
+        def unit(self):
+            while len(self.ledger.charges) in burnt:
+                charge = burnt[len(self.ledger.charges)]
+                self.ledger.spend(charge.event, step=charge.step)
+            return original(self)
+
+        original = Releases._unit
         with monkeypatch.context() as patched:
-            at = (ReleaseStore, "store") if killed_at == "embedding" else (CorrectCounts, "privatize")
-            patched.setattr(*at, killed)
-            with pytest.raises(KeyboardInterrupt):
-                self.make(tmp_path, **CHOICE | {"selection_charges": 4}).fit(data.images, data.labels)
+            patched.setattr(Releases, "_unit", unit)
+            whole = self.make(tmp_path / "whole", **settings).fit(data.images, data.labels)
+        assert ledgers.charges(whole.folder) == charges
+        np.testing.assert_array_equal(killed.sample(30, seed=0)[0], whole.sample(30, seed=0)[0])
+        assert killed.privacy_statement()["num_burnt_charges"] == sum(charge.count for charge in burnt.values())
+        assert killed.privacy_statement()["recalibrated"] == whole.privacy_statement()["recalibrated"]
+
+    @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
+    def test_what_is_made_of_a_release_knows_its_own_noise(self, tmp_path, monkeypatch):
+        """Directions that the noise explains are left out: that of this release, not that of the settings."""
+        seen, data = [], tiny.dataset()
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 2, **CHOICE)
+        original = SecondMoment.mean
+        monkeypatch.setattr(SecondMoment, "mean", lambda self, *args: seen.append(self) or original(self, *args))
+        for _ in range(2):  # When it is drawn, and when it is found.
+            run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        charge = ledgers.charges(run.folder)[2]
+        (noise,) = {moment.noise_multiplier for moment in seen}
+        assert noise == charge.unit.noise_multiplier / 3**0.5 > run.config.noise_multiplier / 3**0.5
+
+    def test_the_statement_says_what_was_lost_and_that_the_rest_has_more_noise(self, tmp_path, monkeypatch):
+        data = tiny.dataset()
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 3, **CHOICE)
+        with pytest.warns(InterruptionWarning, match="^4 of 9 charges .* lost .* 1.528 times the noise"):
+            run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        statement = parse_statement(run.folder.statement_json.read_text())
+        assert statement["num_charges"] == 16 and statement["num_burnt_charges"] == 4 and statement["num_steps"] == 12
+        assert statement["noise_multiplier_per_step"] == run.config.noise_multiplier
+        (more,) = statement["recalibrated"]
+        assert more == {"noise_multiplier": pytest.approx(run.config.noise_multiplier * (7 / 3)**0.5, rel=2e-6),
+                        "num_charges": 7}
+        assert 2.0 * (1 - 1e-5) <= statement["epsilon"] <= 2.0
+        text = " ".join(run.folder.statement_text.read_text().split())
+        assert (f"the noise multiplier of a charge is then {more['noise_multiplier']:.6g} for 7 charges." in text
+                and "16 charges were made; 4 of them paid for nothing" in text)
+        # The report's curve ends where the statement does.
+        figures = run_charts(RunFacts.read(run.folder.path), {})
+        curve = next(line for line in figures["budget"].axes[0].lines if len(line.get_ydata()) == 16)
+        assert curve.get_ydata()[-1] <= max(statement["epsilon_by_accountant"].values()) * (1 + 1e-9)
+
+    def test_a_choice_that_nothing_is_left_for_falls_on_the_first_candidate_and_is_told(self, tmp_path, monkeypatch):
+        data, chosen = tiny.dataset(), []
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 4, **CHOICE)
         original = datalens_plus.Fitted.choose
         monkeypatch.setattr(datalens_plus.Fitted, "choose",
                             lambda self, number: (chosen.append(number), original(self, number)))
-        run = self.make(tmp_path, **CHOICE | {"selection_charges": 4})
-        statement = run.fit(data.images, data.labels).privacy_statement()
-        assert statement["num_charges"] == 13 and statement["num_burnt_charges"] == 4
-        assert chosen == [0] and statement["epsilon"] <= 2.0
+        with pytest.warns(InterruptionWarning, match="3 of 12 charges .* the last of 4 releases, and the run goes on"):
+            run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        statement = run.privacy_statement()
+        assert chosen == [0] and statement["epsilon"] <= 2.0 and statement["num_burnt_charges"] == 3
+        assert "nothing by which to choose among candidates, as interruptions" in statement["released"]
 
-    def test_more_lost_than_the_choice_costs_is_one_clear_line(self, tmp_path, monkeypatch):
-        def killed(self, release, *args):
-            if release == 3:
-                raise KeyboardInterrupt
-            original(self, release, *args)
-
-        data, original = tiny.dataset(), ReleaseStore.store
-        with monkeypatch.context() as patched:
-            patched.setattr(ReleaseStore, "store", killed)
-            with pytest.raises(KeyboardInterrupt):
-                self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+    def test_what_cannot_be_paid_for_is_refused_before_anything_else(self, tmp_path, monkeypatch):
+        """The covariances' charge of two thirds of the budget, where nothing else is planned."""
+        data, settings = tiny.dataset(), {"candidates": "moments:1", "embedding_charges": 0}
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 2, **settings)
         ledger = (tmp_path / "ledger.jsonl").read_bytes()
-        with pytest.raises(BudgetExhaustedError, match="does not pay for another step, which takes 4 charges"):
-            self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
-        assert (tmp_path / "ledger.jsonl").read_bytes() == ledger  # not even a part of what the release costs
+        monkeypatch.setattr(moments, "chunks", None)  # No record is looked at.
+        with pytest.raises(BudgetExhaustedError, match="8 charges, 6 of them lost .* Nothing more was charged"):
+            self.make(tmp_path, **settings).fit(data.images, data.labels)
+        assert (tmp_path / "ledger.jsonl").read_bytes() == ledger
 
     def test_stopped_before_the_choice_it_goes_on_from_what_was_released(self, tmp_path, monkeypatch):
         data, run = tiny.dataset(), self.make(tmp_path, **CHOICE)
@@ -234,7 +305,8 @@ class TestMomentsAlone(PrivateSynthesizerConformance):
         assert len(drawn) == 2 and statement["num_charges"] == 8
         assert accounting.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
         text = run.folder.statement_text.read_text()
-        assert "random features of its images" not in " ".join(text.split()) and "clusters" not in text
+        assert "random features of its images" not in " ".join(text.split())
+        assert "clusters of each class" not in " ".join(text.split())
 
 
 class TestClusters(PrivateSynthesizerConformance):

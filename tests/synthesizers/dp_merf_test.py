@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf.data.datasets import to_unit
-from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError
+from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, InvalidArgumentError
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DpMerfConfig
@@ -53,7 +53,7 @@ class TestDpMerf(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
             self.make(tmp_path).fit(data.images, data.labels)
         monkeypatch.undo()
         assert len(PrivacyLedger.read(tmp_path / "ledger.jsonl").charges) == 1
-        with pytest.raises(BudgetExhaustedError, match="does not pay for another step"):
+        with pytest.raises(BudgetExhaustedError, match="does not pay for what remains.*1 charges, 1 of them lost"):
             self.make(tmp_path).fit(data.images, data.labels)
 
     def test_the_charge_is_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch):
@@ -110,6 +110,25 @@ class TestDpMerfWithAutoencoder(PrivateSynthesizerConformance):
         run = self.make(tmp_path).fit(data.images, data.labels)
         assert len(PrivacyLedger.read(tmp_path / "ledger.jsonl").charges) == 2
         assert run.privacy_statement()["num_burnt_charges"] == 0
+
+    def test_a_lost_first_release_is_made_again_with_more_noise(self, tmp_path, monkeypatch):
+        """Both that remain share the other half of the budget."""
+        def killed(*args):
+            raise KeyboardInterrupt
+
+        data, drawn = tiny.dataset(), []
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(ReleaseStore, "store", killed)
+            self.make(tmp_path).fit(data.images, data.labels)
+        for kind in (SecondMoment, MeanEmbedding):
+            monkeypatch.setattr(kind, "privatize", lambda self, *args, original=kind.privatize: (
+                drawn.append(self.noise_multiplier), original(self, *args))[1])
+        with pytest.warns(InterruptionWarning, match="1 of 1 charges .* 1.414 times the noise"):
+            run = self.make(tmp_path).fit(data.images, data.labels)
+        statement = run.privacy_statement()
+        assert drawn == [pytest.approx(run.config.noise_multiplier * 2**0.5, rel=2e-6)] * 2
+        assert (statement["num_charges"], statement["num_burnt_charges"]) == (3, 1)
+        assert 2.0 * (1 - 1e-5) <= statement["epsilon"] <= 2.0
 
 
 def test_the_distance_is_unbiased():

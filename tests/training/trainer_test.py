@@ -15,8 +15,10 @@ import pytest
 
 from datalens_tf import _files
 from datalens_tf.config import PerformanceOptions
-from datalens_tf.errors import BudgetExhaustedError, CheckpointError, DataLensError, LedgerError, TrainingInterrupted
+from datalens_tf.errors import (
+    BudgetExhaustedError, CheckpointError, DataLensError, InterruptionWarning, LedgerError, TrainingInterrupted)
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise_source
+from datalens_tf.privacy import accounting
 from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback
@@ -76,6 +78,18 @@ def test_training_stops_before_the_budget_is_exceeded(tmp_path):
     assert spent <= 1.5
     assert not trainer.ledger.can_spend(trainer.event)
     assert len(trainer.ledger.charges) == trainer.planned_steps > 0
+
+
+def test_burnt_charges_end_a_run_early_and_that_is_told_at_once(tmp_path):
+    config = CONFIG.replace(num_steps=None, epsilon=1.5, warmup_teacher_steps=0)
+    with pytest.raises(TrainingInterrupted):
+        train(tmp_path, config, stop_after=1)
+    ledger = PrivacyLedger.open(tmp_path / "ledger.jsonl")
+    ledger.spend(ledger.step_event, step=2)
+    planned = accounting.max_steps(ledger.step_event, 1.5, 1e-5, "gdp")
+    with pytest.warns(InterruptionWarning, match=f"^1 of 2 charges .* ends after {planned - 1} of {planned} steps"):
+        trainer, _ = train(tmp_path, config)
+    assert len(trainer.releases) == planned - 1 and trainer.ledger.spent() <= 1.5
 
 
 def test_a_budget_that_pays_for_nothing_is_refused_before_anything_is_written(tmp_path):

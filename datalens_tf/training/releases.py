@@ -1,0 +1,218 @@
+"""What a run releases once, in a known order; and what burnt charges leave of the budget for it.
+
+A release that n charges pay for is one line of the ledger, written at once: a kill burns that line, or nothing. At
+every start, before anything is spent, all that is still to be released must be affordable on top of all charges, burnt
+ones among them. Where it is not, because charges were burnt, the releases that remain share what is left of the budget,
+in the proportions of their charges: their charges get a larger noise multiplier, the same for all of them. It is a
+function of the settings and the ledger, so nothing about the records decides it, and every resumed run finds the same
+one. What is stored already keeps the noise multiplier of the line that paid for it.
+"""
+
+import bisect
+import warnings
+from typing import Any, Callable, Protocol
+
+import dp_accounting
+import numpy as np
+
+from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, LedgerError
+from datalens_tf.mechanisms.noise import NoiseSource, noise_source
+from datalens_tf.methods import DpMerfConfig
+from datalens_tf.privacy import accounting
+from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.training.checkpoint import ReleaseStore
+from datalens_tf.training.run_folder import RunFolder, open_run
+
+# Ten times the planned noise is a hundredth of the planned budget in mu^2, about epsilon 0.1 where 1 was asked for:
+# beyond it a generator would be made of noise. Any one burnt release but the last leaves the presets within it.
+LARGEST_FACTOR = 10
+_PARTS = 10**6  # of the planned noise multiplier, in which a larger one is counted
+
+
+class _Mechanism(Protocol):
+    """What adds the noise."""
+
+    def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+        """The sums with noise."""
+
+
+class Releases:
+    """Charges, draws and stores each release; a resumed run, asking in the same order, finds those that are stored.
+
+    Opens the run in its folder, of which this process holds the lock. Warns (InterruptionWarning) where burnt charges
+    made the noise larger, or leave too little for what the run can do without.
+
+    Args:
+      config: calibrated settings: `noise_multiplier` is that of one charge, and `release_charges` is the plan.
+      folder: the run folder.
+      identity: by what the run knows its data; private.
+      num_optional: how many of the last releases the run can do without.
+
+    Attributes:
+      ledger: of the run.
+      noise: source of the noise.
+      event: what a charge costs, as it was planned.
+
+    Raises:
+      BudgetExhaustedError: the budget does not pay for what remains; nothing was charged.
+      CheckpointError, LedgerError: the folder is of another configuration or data set, damaged, or has lost its ledger.
+    """
+
+    def __init__(self, config: DpMerfConfig, folder: RunFolder, identity: dict[str, Any], num_optional: int = 0):
+        self.noise, self.event = noise_source(config), dp_accounting.GaussianDpEvent(config.noise_multiplier)
+        self._plan, self._next = config.release_charges, 1
+        self._num_needed = len(self._plan) - num_optional
+        self.ledger = open_run(folder, config, identity, self.event, _composed(self.event, max(self._plan)))
+        self._store = ReleaseStore(folder.releases)
+        self._store.check(self.ledger)
+        for release in range(1, len(self._store) + 1):
+            self._check_paid(release)
+        if self.num_burnt < 0:
+            raise LedgerError(f"{self.ledger.path} has {self.ledger.num_charges} charges, {-self.num_burnt} fewer than "
+                              "were used: put the run's newest ledger back.")
+        if len(self._store) < len(self._plan):
+            self._look_ahead()
+
+    @property
+    def num_burnt(self) -> int:
+        """Charges that paid for releases that were never stored."""
+        # Ledgers of version 1 have a line for each charge of a release, of which the store knows the last one.
+        return self.ledger.num_charges - sum(self._plan[:len(self._store)])
+
+    @property
+    def recalibrated(self) -> tuple[dp_accounting.DpEvent, ...]:
+        """What charges cost whose noise had to be made larger than planned, in order, each once."""
+        units = dict.fromkeys(charge.unit for charge in self.ledger.charges)
+        return tuple(unit for unit in units if isinstance(unit, dp_accounting.GaussianDpEvent)
+                     and unit.noise_multiplier > self.event.noise_multiplier)
+
+    def can_get(self) -> bool:
+        """Whether the next release is stored, or affordable together with all that remain."""
+        return self._next <= len(self._store) or self._unit() is not None
+
+    def get(self, mechanism: Callable[..., _Mechanism], sums: Callable[[Any], np.ndarray]) -> tuple[Any, np.ndarray]:
+        """The next release: the stored one, or a new one.
+
+        Args:
+          mechanism: makes what releases it from a `noise_multiplier`.
+          sums: of a mechanism, the exact sums; private. Not called for what is stored.
+
+        Returns:
+          The mechanism, with the noise multiplier of this release, and the noisy sums.
+
+        Raises:
+          BudgetExhaustedError: the budget does not pay for it; nothing was charged.
+        """
+        release, num_charges, self._next = self._next, self._plan[self._next - 1], self._next + 1
+        noisy = self._store.load(release)
+        if noisy is not None:
+            unit = self.ledger.charges[self._store.charge(release)].unit
+            return mechanism(noise_multiplier=_multiplier(unit, num_charges)), noisy
+        unit = self._unit()
+        if unit is None:
+            raise self._exhausted()
+        made = mechanism(noise_multiplier=_multiplier(unit, num_charges))
+        exact = sums(made)
+        charge = self.ledger.spend(_composed(unit, num_charges), step=release)
+        noisy = made.privatize(exact, self.noise, charge)
+        self._store.store(release, charge, noisy, self.ledger)
+        return made, noisy
+
+    def _unit(self) -> dp_accounting.GaussianDpEvent | None:
+        """What a charge of all that remains costs; None where no noise that is worth adding makes it affordable."""
+        num_charges = sum(self._plan[len(self._store):])
+
+        def affordable(parts):
+            return self.ledger.can_spend(_composed(self._noisier(parts), num_charges))
+
+        latest = self.ledger.charges[-1].unit if self.ledger.charges else self.event
+        if self.ledger.can_spend(_composed(latest, num_charges)):
+            return latest
+        if not self.num_burnt:  # The settings ask for too little noise: no interruption is to blame.
+            return None
+        possible = range(_PARTS, LARGEST_FACTOR * _PARTS + 1)
+        smallest = bisect.bisect_left(possible, True, key=affordable)
+        return self._noisier(possible[smallest]) if smallest < len(possible) else None
+
+    def _noisier(self, parts: int) -> dp_accounting.GaussianDpEvent:
+        """A charge with so many parts of the planned noise."""
+        return dp_accounting.GaussianDpEvent(self.event.noise_multiplier * parts / _PARTS)
+
+    def _look_ahead(self) -> None:
+        """Refuses, or tells, what burnt charges mean for what remains."""
+        unit = self._unit()
+        if unit is None and len(self._store) < self._num_needed:
+            raise self._exhausted()
+        lost = _lost(self.ledger, self.num_burnt)
+        if unit is None:
+            warnings.warn(f"{lost} What is left does not pay for the last of {len(self._plan)} releases, and the run "
+                          "goes on without it.", InterruptionWarning, stacklevel=3)
+        elif unit != self.event:
+            factor = unit.noise_multiplier / self.event.noise_multiplier
+            warnings.warn(f"{lost} What is still to be released has {factor:.4g} times the noise that was planned, so "
+                          f"that epsilon stays within {self.ledger.epsilon_budget:g}.", InterruptionWarning,
+                          stacklevel=3)
+
+    def _exhausted(self) -> BudgetExhaustedError:
+        """Why the budget does not pay for what remains."""
+        ledger, rest = self.ledger, sum(self._plan[len(self._store):])
+        if not self.num_burnt:
+            return BudgetExhaustedError(
+                f"The privacy budget epsilon={ledger.epsilon_budget:g} does not pay for {rest} charges with "
+                f"noise_multiplier={self.event.noise_multiplier:g}; {ledger.spent():.5g} is spent. Leave out "
+                "--noise_multiplier, which is then computed from the budget, or give a larger one, in another folder.")
+        return BudgetExhaustedError(
+            f"The privacy budget epsilon={ledger.epsilon_budget:g} does not pay for what remains to be released, not "
+            f"even with {LARGEST_FACTOR} times the noise: {ledger.spent():.5g} is spent after {ledger.num_charges} "
+            f"charges, {self.num_burnt} of them lost when training was interrupted. Nothing more was charged. Train in "
+            "another folder; what is spent there comes on top of this.")
+
+    def _check_paid(self, release: int) -> None:
+        """A stored release must be one of the plan, and its line must be of as many charges."""
+        charge = self.ledger.charges[self._store.charge(release)]
+        planned = self._plan[release - 1] if release <= len(self._plan) else 0
+        if charge.count != planned and not (self.ledger.version == 1 and charge.count == 1 <= planned):
+            raise LedgerError(f"Release {release} in {self.ledger.path.parent} was paid for by charge {charge.index}, "
+                              f"{charge.count}-fold, and takes {planned}: the ledger belongs to another configuration.")
+
+
+def warn_of_lost_steps(ledger: PrivacyLedger, event: dp_accounting.DpEvent, num_burnt: int, done: int, num_steps: int
+                       ) -> None:
+    """Warns (InterruptionWarning) where burnt charges end a run of equal steps before the steps that it was to take.
+
+    Args:
+      ledger: of the run.
+      event: what each step costs.
+      num_burnt: charges of steps that were lost.
+      done: steps that are done.
+      num_steps: steps that were planned.
+    """
+    rest = num_steps - done
+    if num_burnt and rest and not ledger.can_spend(_composed(event, rest)):
+        left = bisect.bisect_left(range(1, rest), True, key=lambda count: not ledger.can_spend(_composed(event, count)))
+        warnings.warn(f"{_lost(ledger, num_burnt)} The run ends after {done + left} of {num_steps} steps, so that "
+                      f"epsilon stays within {ledger.epsilon_budget:g}.", InterruptionWarning, stacklevel=3)
+
+
+def calibrated(config: DpMerfConfig) -> DpMerfConfig:
+    """With the noise that the budget asks for, where none is given."""
+    if config.noise_multiplier is not None:
+        return config
+    return config.replace(noise_multiplier=accounting.calibrate_noise_multiplier(
+        config.num_charges, config.epsilon, config.delta, config.accountant))
+
+
+def _lost(ledger: PrivacyLedger, num_burnt: int) -> str:
+    """How much was."""
+    return (f"{num_burnt} of {ledger.num_charges} charges to the privacy budget were lost when training was "
+            "interrupted.")
+
+
+def _composed(unit: dp_accounting.DpEvent, num_charges: int) -> dp_accounting.DpEvent:
+    """So many charges, as one event."""
+    return unit if num_charges == 1 else dp_accounting.SelfComposedDpEvent(unit, num_charges)
+
+
+def _multiplier(unit: dp_accounting.DpEvent, num_charges: int) -> float:
+    """The noise multiplier of a release that so many charges pay for: n of z cost what one of z / sqrt(n) costs."""
+    return accounting.noise_multiplier(unit) / num_charges**0.5
