@@ -395,7 +395,7 @@ def test_every_setting_is_a_flag_with_a_help_text(capsys):
     text = capsys.readouterr().out.split("settings, by default", 1)[1]
     for field in dataclasses.fields(DataLensConfig):
         if field.name not in ("image_shape", "num_classes", "insecure_noise_seed"):
-            assert re.search(rf"^  --{field.name} VALUE\s+[`\w]", text, re.MULTILINE), field.name
+            assert re.search(rf"^  --{field.name}( [A-Z][^ ]*)?\s\s+[`\w]", text, re.MULTILINE), field.name
 
 
 def test_accounting_and_help_do_not_load_tensorflow():
