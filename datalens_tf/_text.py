@@ -1,6 +1,7 @@
 """Names and texts that others chose, made harmless before they are shown: in markdown, in tables, on web pages."""
 
 import html
+import os
 import re
 from typing import Any, Callable
 
@@ -15,6 +16,16 @@ _FORMULA = ("=", "+", "-", "@")  # what spreadsheets compute
 def printable(text: str) -> str:
     """The text in one line, with U+FFFD for every character that is not seen as what it is."""
     return _INVISIBLE.sub("\ufffd", text)
+
+
+def without_folders(name: str) -> str:
+    """The name of a data set without the folders that it lies in: `npz:FILE`, `folder:DIR` or `tfds:FOLDER`."""
+    kind, _, place = name.partition(":")
+    if kind in ("npz", "folder") or kind == "tfds" and place.startswith(("/", ".", "~")):
+        *above, last = ["data", *(part for part in place.split(os.sep) if part not in ("", ".", ".."))]
+        version = kind == "tfds" and re.fullmatch(r"\d+\.\d+\.\d+", last)
+        name = f"{kind}:{above[-1]}/{last}" if version else f"{kind}:{last}"
+    return printable(name)
 
 
 def finalize(value: Any) -> Any:

@@ -9,7 +9,7 @@ import numbers
 import typing
 from typing import Any, Mapping
 
-from datalens_tf import _files, _validate
+from datalens_tf import _files, _text, _validate
 from datalens_tf.errors import InvalidArgumentError
 
 ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
@@ -120,6 +120,10 @@ class RunConfig:
         if unknown:
             raise InvalidArgumentError(f"Expected settings of {self.method}, got {', '.join(sorted(unknown))}.")
         return dataclasses.replace(self, **changes)
+
+    def public(self) -> "typing.Self":
+        """The same without places on this machine: what `config.json` and the statement are made of."""
+        return dataclasses.replace(self, dataset=_text.without_folders(self.dataset))
 
     def to_json(self) -> str:
         """JSON text with one key per field."""

@@ -5,7 +5,7 @@ import json
 import typing
 from typing import Any
 
-from datalens_tf import _files, _validate
+from datalens_tf import _files, _text, _validate
 from datalens_tf.config import ACCOUNTANTS, check_classes, check_magnitudes
 from datalens_tf.errors import InvalidArgumentError
 
@@ -137,6 +137,10 @@ class PateClassifierConfig:
     def replace(self, **changes: Any) -> "PateClassifierConfig":
         """A copy with some fields changed, validated again."""
         return dataclasses.replace(self, **changes)
+
+    def public(self) -> "PateClassifierConfig":
+        """See `RunConfig.public`."""
+        return dataclasses.replace(self, dataset=_text.without_folders(self.dataset))
 
     def to_json(self) -> str:
         """JSON text with one key per field."""

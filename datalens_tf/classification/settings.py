@@ -99,6 +99,10 @@ class ClassifierConfig(RunConfig):
         if self.epsilon is not None:
             _validate.positive("epsilon", self.epsilon)
 
+    def public(self) -> "ClassifierConfig":
+        """See `RunConfig.public`; which models they were, checksums say."""
+        return dataclasses.replace(super().public(), model=None, features=None)
+
     def mechanism(self) -> NormTopKSum:
         """What sums gradients, and prices the sum. Of resolved settings."""
         return NormTopKSum(

@@ -1,10 +1,12 @@
 """`datalens classify`: trains a differentially private classifier."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 from typing import Any, Callable
 
+from datalens_tf import _text
 from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.cli import common
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
@@ -15,6 +17,9 @@ _FLAGS = ("dataset", "classes", "epsilon", "delta", "allow_large_delta", "accoun
           "learning_rate_decay", "ema_decay", "network", "model", "features")
 
 
+_MODELS = ("model", "features")
+
+
 def add_commands(command: Callable) -> None:
     """Adds the command's parser, which `command` makes from a name, a function and a text."""
     parser = command("classify", _classify, "train a differentially private classifier and write a run folder")
@@ -22,30 +27,40 @@ def add_commands(command: Callable) -> None:
     parser.add_argument("--resume", action="store_true", default=False,
                         help="continue the run in --output_dir, with its own settings")
     parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
+    parser.add_argument("--data_name", type=common.data_name, default=None, metavar="NAME",
+                        help=common.DATA_NAME_HELP)
     common.add_fields(parser.add_argument_group("settings"), ClassifierConfig, _FLAGS)
 
 
 def _classify(args: argparse.Namespace) -> None:
     """The command itself."""
     folder = pathlib.Path(args.output_dir)
-    config = _config(args, folder)
+    config, sources = _config(args, folder)
 
     from datalens_tf.classification.classifier import PrivateClassifier
     from datalens_tf.data.datasets import load_dataset
     from datalens_tf.training.callbacks import Progress
 
-    dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
+    def load(split):
+        loaded = load_dataset(sources["dataset"], data_dir=args.data_dir, split=split, classes=config.classes)
+        return dataclasses.replace(loaded, name=config.dataset)
+
+    dataset = load("train")
     try:
-        test = load_dataset(config.dataset, data_dir=args.data_dir, split="test", classes=config.classes)
+        test = load("test")
     except DataError as error:
         test = str(error)
     progress = Progress(config.epsilon)
     classifier = PrivateClassifier(config, run_dir=folder, callbacks=[progress])
+    if not args.resume:
+        classifier.folder.create()
+        common.write_sources(folder, sources)
     with common.stop_on_signals(classifier.request_stop):
         try:
             classifier.fit_dataset(dataset)
         finally:
             progress.on_end()  # Errors start on a line of their own.
+    common.write_sources(folder, sources)  # The same files may have moved.
     print(render_text(classifier.privacy_statement()))
     if isinstance(test, str):
         print(f"no accuracy: {test}")
@@ -56,8 +71,11 @@ def _classify(args: argparse.Namespace) -> None:
     print(f"classifier {classifier.folder.classifier}\nstatement {classifier.folder.statement_text}")
 
 
-def _config(args: argparse.Namespace, folder: pathlib.Path) -> ClassifierConfig:
-    """Settings of the run to start or to resume; refuses to start over a run, or to resume with other settings."""
+def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierConfig, dict[str, str]]:
+    """Settings of the run to start or to resume, and where its data and models are.
+
+    Refuses to start over a run, or to resume with other settings.
+    """
     given = _given(args)
     holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/data.json"))
     if holds_run != args.resume:
@@ -67,21 +85,32 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> ClassifierConfig:
     if not args.resume:
         if "dataset" not in given:
             raise InvalidArgumentError("Expected --dataset: what to train on.")
-        return ClassifierConfig(**given)
+        place = common.located(given["dataset"])
+        name = args.data_name or _text.without_folders(place)
+        return ClassifierConfig(**given | {"dataset": name}), _models(given) | {"dataset": place}
     path = folder / "config.json"
     try:
         stored = ClassifierConfig.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, InvalidArgumentError) as error:
         raise CheckpointError(f"Cannot read {path}, the settings of a classifier: {error}") from error
-    for name, value in given.items():
-        if getattr(stored, name) != value:
+    place, name = common.data_of_run(folder, stored.dataset, given.get("dataset"), args.data_name)
+    known = {"model": stored.model, "features": stored.features} | common.read_sources(folder)
+    models = {name: known[name] for name in _MODELS if known[name] is not None} | _models(given)
+    for name, value in (given | {"dataset": name}).items():
+        if name not in _MODELS and getattr(stored, name) != value:
             raise CheckpointError(f"{folder} was trained with {name}={getattr(stored, name)!r}, not {value!r}: resume "
                                   "with the same settings (--resume alone takes them), or choose another "
                                   "--output_dir.")
-    return stored
+    # Models that are not the ones of before are found out by their checksums.
+    return stored.replace(**models), models | {"dataset": place}
+
+
+def _models(given: dict[str, Any]) -> dict[str, str]:
+    """Files of models."""
+    return {name: given[name] for name in _MODELS if given.get(name)}
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the command line gave; files by their full path, so that a run can be resumed from anywhere."""
     given = common.given_fields(args, ClassifierConfig)
-    return given | {name: os.path.abspath(given[name]) for name in ("model", "features") if given.get(name)}
+    return given | {name: os.path.abspath(given[name]) for name in _MODELS if given.get(name)}

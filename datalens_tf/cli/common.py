@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import json
 import operator
 import os
 import pathlib
@@ -16,12 +17,15 @@ from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
+from datalens_tf import _files, _text
 from datalens_tf.config import PRESETS, MethodConfig, check_classes, numbered, preset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods import config_class, config_from_json
 
 PRESET_HELP = f"take the settings made for this data set: {', '.join(sorted({dataset for dataset, _ in PRESETS}))}"
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
+DATA_NAME_HELP = ("what public files call the data, instead of --dataset; by default the name of its file or folder "
+                  "without the folders above, or the data set's")
 
 CLASSES = "NUMBER|NAME,...|FILE"
 
@@ -151,6 +155,58 @@ def stored_config(folder: pathlib.Path) -> MethodConfig:
         raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
     except InvalidArgumentError as error:
         raise CheckpointError(f"Damaged {folder / 'config.json'}: {error}") from error
+
+
+def located(dataset: str) -> str:
+    """What `--dataset` names, to be found from wherever a later command is started."""
+    kind, _, place = dataset.partition(":")
+    path = pathlib.Path(place).expanduser()
+    is_path = kind in ("npz", "folder") or kind == "tfds" and (path / "dataset_info.json").is_file()
+    # Owners have their data on machines of their own.
+    return f"{kind}:{os.path.abspath(path)}" if place and is_path and "{owner}" not in place else dataset
+
+
+def data_name(name: str) -> str:
+    """A type of `--data_name`."""
+    if not name or not name.isprintable() or "/" in name or os.sep in name or len(name) > 100:
+        raise argparse.ArgumentTypeError(
+            f"{name!r:.120} is no name: give 1 to 100 characters that can be seen, no / among them")
+    return name
+
+
+def read_sources(folder: pathlib.Path) -> dict[str, str]:
+    """Where a run's data and models are on this machine, which only its private folder says; {} of older runs."""
+    path = folder / "private" / "sources.json"
+    try:
+        sources = _files.parse_json(path.read_text(encoding="utf-8"))
+        if not (isinstance(sources, dict) and all(isinstance(place, str) for place in sources.values())):
+            raise ValueError("it holds no names of files")
+        return sources
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Cannot read {path}: {error}. Delete it, and give --dataset.") from error
+
+
+def write_sources(folder: pathlib.Path, sources: dict[str, str]) -> None:
+    """Inverse of `read_sources`; `private` must exist."""
+    _files.atomic_write(folder / "private" / "sources.json", json.dumps(sources) + "\n")
+
+
+def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, name: str | None = None
+                ) -> tuple[str, str]:
+    """Where a run's data is, and its public name; of the data that is given instead, if it is given.
+
+    Args:
+      folder: of the run.
+      stored: `dataset` in its settings.
+      given: of `--dataset`.
+      name: of `--data_name`.
+    """
+    place = read_sources(folder).get("dataset", located(stored))
+    if given is None or located(given) == place:
+        return place, name or stored
+    return located(given), name or _text.without_folders(located(given))
 
 
 def load_run(folder: pathlib.Path):

@@ -1,14 +1,16 @@
 """`datalens evaluate` and `compare`: how good synthetic images are."""
 
 import argparse
+import dataclasses
 import functools
 import json
 import pathlib
 import re
 from typing import Callable
 
-from datalens_tf import _files, _validate
-from datalens_tf.cli.common import CLASSES, DATA_DIR_HELP, drawer, read_classes, stored_config
+from datalens_tf import _files, _text, _validate
+from datalens_tf.cli.common import (
+    CLASSES, DATA_DIR_HELP, data_of_run, drawer, located, read_classes, stored_config)
 from datalens_tf.errors import InvalidArgumentError
 
 _METRICS = ("utility", "classifiers", "quality", "membership")
@@ -67,9 +69,13 @@ def _evaluate(args: argparse.Namespace) -> None:
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
     config = stored_config(source) if is_run else None
-    name = args.dataset or (config.dataset if is_run else None)
     classes = args.classes or (config.classes if is_run else None)
-    if name is None:
+    if is_run:
+        place, name = data_of_run(source, config.dataset, args.dataset)
+    elif args.dataset is not None:
+        place = located(args.dataset)
+        name = _text.without_folders(place)
+    else:
         raise InvalidArgumentError("Expected --dataset: the real data to test on. Only a run folder knows its own.")
     if args.output_dir is None and not is_run:
         raise InvalidArgumentError("Expected --output_dir: the folder for metrics.json. Only a run folder is one.")
@@ -89,11 +95,16 @@ def _evaluate(args: argparse.Namespace) -> None:
         with _files.clear_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
     evaluate.require_extra()
-    protocol = utility.FROZEN if args.protocol == utility.FROZEN.name else utility.paper_protocol(name)
+    protocol = utility.FROZEN if args.protocol == utility.FROZEN.name else utility.paper_protocol(place)
     effort = evaluate.EFFORTS[args.effort]
     facts = RunFacts.read(source) if is_run else None if is_archive else RunFacts.read_export(version_folder(source))
-    test = load_dataset(name, data_dir=args.data_dir, split="test", classes=classes)
-    train = load_dataset(name, data_dir=args.data_dir, classes=classes) if set(args.metrics) != {"utility"} else None
+
+    def load(split):
+        loaded = load_dataset(place, data_dir=args.data_dir, split=split, classes=classes)
+        return dataclasses.replace(loaded, name=name)
+
+    test = load("test")
+    train = load("train") if set(args.metrics) != {"utility"} else None
     if is_archive:
         synthetic = load_dataset(f"npz:{source}")
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"

@@ -1,6 +1,7 @@
 """The command `datalens pate-classify`."""
 
 import argparse
+import dataclasses
 import functools
 import json
 import pathlib
@@ -9,9 +10,11 @@ from typing import Callable
 
 import numpy as np
 
-from datalens_tf import _files
+from datalens_tf import _files, _text
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.cli.common import DATA_DIR_HELP, add_fields, field_names, given_fields
+from datalens_tf.cli.common import (
+    DATA_DIR_HELP, DATA_NAME_HELP, add_fields, data_name, data_of_run, field_names, given_fields, located,
+    write_sources)
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.privacy.statement import round_up
 
@@ -26,6 +29,7 @@ def add_commands(command: Callable) -> None:
     parser.add_argument("--resume", action="store_true", default=False,
                         help="continue the run in --output_dir, with its own settings")
     parser.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
+    parser.add_argument("--data_name", type=data_name, default=None, metavar="NAME", help=DATA_NAME_HELP)
     parser.add_argument("--budgets", default=None, metavar="EPSILON:SHARE,...|FILE.npy",
                         help="of the records, for --individualization: 1:0.5,3:0.5 gives half of them, dealt by a "
                              "public seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. "
@@ -41,6 +45,11 @@ def _pate_classify(args: argparse.Namespace) -> None:
     config = _config(folder, given, args.resume)
     if config.dataset == "arrays":
         raise InvalidArgumentError("Expected --dataset: what to learn from.")
+    if args.resume:
+        place, _ = data_of_run(folder, config.dataset)
+    else:
+        place = located(config.dataset)
+        config = config.replace(dataset=args.data_name or _text.without_folders(place))
 
     import tqdm
 
@@ -49,10 +58,14 @@ def _pate_classify(args: argparse.Namespace) -> None:
     from datalens_tf.classification.pate import split_queries, train_pate
     from datalens_tf.data.datasets import load_dataset
     from datalens_tf.evaluation.results import make_results_folder
+    from datalens_tf.training.run_folder import RunFolder
 
-    dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
-    public = load_dataset(config.dataset, data_dir=args.data_dir, split="test", classes=config.classes)
-    queries, test = split_queries(public, config)
+    def load(split):
+        loaded = load_dataset(place, data_dir=args.data_dir, split=split, classes=config.classes)
+        return dataclasses.replace(loaded, name=config.dataset)
+
+    dataset = load("train")
+    queries, test = split_queries(load("test"), config)
     if args.budgets is None:
         stored = folder / "budgets.npz"
         budgets = _stored_budgets(stored, len(dataset)) if args.resume and stored.exists() else None
@@ -61,6 +74,9 @@ def _pate_classify(args: argparse.Namespace) -> None:
     else:
         budgets = deal_budgets(read_shares(args.budgets), len(dataset), config.partition_seed)
     shown = functools.partial(tqdm.tqdm, unit="teacher", leave=False, disable=not sys.stderr.isatty())
+    if not args.resume:
+        RunFolder(folder).create()
+        write_sources(folder, {"dataset": place})
     result = train_pate(config, dataset, queries, folder, budgets=budgets, progress=shown)
     found = student.evaluate_student(result.student, test)
     found["labelled_queries"] = int(np.sum(result.labels >= 0))

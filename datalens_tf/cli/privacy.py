@@ -1,6 +1,7 @@
 """`datalens privacy` and `audit`: what releases cost, and what attacks on them find."""
 
 import argparse
+import dataclasses
 import functools
 import json
 import os
@@ -10,7 +11,8 @@ from typing import Any, Callable
 
 from datalens_tf import _files
 from datalens_tf.cli.common import (
-    DATA_DIR_HELP, PRESET_HELP, add_fields, given_fields, one_core_per_operation, preset_config, stored_config)
+    DATA_DIR_HELP, PRESET_HELP, add_fields, data_of_run, given_fields, one_core_per_operation, preset_config,
+    stored_config)
 from datalens_tf.config import ACCOUNTANTS, DataLensConfig, PerformanceOptions
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 
@@ -130,7 +132,9 @@ def _audited_training(args: argparse.Namespace, config: DataLensConfig, folder: 
     from datalens_tf.training.callbacks import Progress
 
     one_core_per_operation(os.cpu_count())
-    dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
+    place = config.dataset if args.run_dir is None else data_of_run(pathlib.Path(args.run_dir), config.dataset)[0]
+    loaded = load_dataset(place, data_dir=args.data_dir, classes=config.classes)
+    dataset = dataclasses.replace(loaded, name=config.dataset)
     config = with_data(config, dataset)
     shown = Progress(config.epsilon)
     try:

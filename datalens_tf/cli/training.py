@@ -7,9 +7,10 @@ import pathlib
 import typing
 from typing import Any, Callable
 
+from datalens_tf import _text
 from datalens_tf.cli.common import (
-    DATA_DIR_HELP, PRESET_HELP, add_field, add_fields, field_names, field_texts, given_fields, one_core_per_operation,
-    preset_config, stop_on_signals, stored_config)
+    DATA_DIR_HELP, DATA_NAME_HELP, PRESET_HELP, add_field, add_fields, data_name, data_of_run, field_names, field_texts,
+    given_fields, located, one_core_per_operation, preset_config, stop_on_signals, stored_config, write_sources)
 from datalens_tf.config import PRESETS, DataLensConfig, MethodConfig, PerformanceOptions
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods import CONFIGS, PateConfig, config_class
@@ -27,6 +28,7 @@ def add_commands(command: Callable) -> None:
                        help="continue the run in --output_dir, with its own settings")
     train.add_argument("--preset", metavar="NAME", help=PRESET_HELP)
     train.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
+    train.add_argument("--data_name", type=data_name, default=None, metavar="NAME", help=DATA_NAME_HELP)
     _add_settings(train.add_argument_group("settings, by default the preset's"))
     add_fields(train.add_argument_group("speed"), PerformanceOptions)
 
@@ -48,7 +50,7 @@ def _add_settings(parser: Any) -> None:
 def _train(args: argparse.Namespace) -> None:
     """`datalens train`."""
     folder = pathlib.Path(args.output_dir)
-    config = _training_config(args, folder)
+    config, place = _training_config(args, folder)
     options = PerformanceOptions(**given_fields(args, PerformanceOptions))
 
     from datalens_tf.data.datasets import load_dataset
@@ -68,11 +70,15 @@ def _train(args: argparse.Namespace) -> None:
 
         if options.distribute is None:
             raise InvalidArgumentError(f"Expected --distribute with num_owners={config.num_owners}: where they are.")
-        dataset = Owners(config, options, args.data_dir)
+        dataset = Owners(config.replace(dataset=place), options, args.data_dir)
+        dataset.name = config.dataset
     else:
-        dataset = load_dataset(config.dataset, data_dir=args.data_dir, classes=config.classes)
+        loaded = load_dataset(place, data_dir=args.data_dir, classes=config.classes)
+        dataset = dataclasses.replace(loaded, name=config.dataset)
     files = RunFolder(folder)
     files.create()
+    if not args.resume:
+        write_sources(folder, {"dataset": place})
     progress = Progress(config.epsilon)
     synthesis = synthesizer(config.method)(
         config, run_dir=folder, options=options,
@@ -83,6 +89,7 @@ def _train(args: argparse.Namespace) -> None:
             synthesis.fit_dataset(dataset)
         finally:
             progress.on_end()  # Errors start on a line of their own.
+    write_sources(folder, {"dataset": place})  # The same records may have moved.
     statement = synthesis.privacy_statement()
     guarantee = (f"epsilon {round_up(statement['epsilon'])} ({statement['accountant']}), delta {statement['delta']:g}"
                  if statement["private"] else statement["title"])
@@ -90,8 +97,11 @@ def _train(args: argparse.Namespace) -> None:
     print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
 
 
-def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> MethodConfig:
-    """Settings of the run to start or to resume; refuses to start over a run, or to resume with other settings."""
+def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[MethodConfig, str]:
+    """Settings of the run to start or to resume, and where its data is.
+
+    Refuses to start over a run, or to resume with other settings.
+    """
     holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/releases", "private/data.json"))
     if holds_run and not args.resume:
         raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
@@ -101,20 +111,25 @@ def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> MethodCo
         given = _method_settings(args, getattr(args, "method", "datalens"))
         if not (hasattr(args, "preset") or "dataset" in given):
             raise InvalidArgumentError("Expected --preset or --dataset: what to train on.")
-        return _fresh_config(args, given)
+        config = _fresh_config(args, given)
+        place = located(config.dataset)
+        return config.replace(dataset=args.data_name or _text.without_folders(place)), place
     stored = stored_config(folder)
     given = _method_settings(args, getattr(args, "method", stored.method))
     if hasattr(args, "preset") or given.get("method", stored.method) != stored.method:
         wanted = _fresh_config(args, given)
     else:
         wanted = stored.replace(**given)
+    asked = wanted.dataset if "dataset" in given or hasattr(args, "preset") else None
+    place, name = data_of_run(folder, stored.dataset, asked, args.data_name)
+    wanted = wanted.replace(dataset=name)
     for field in dataclasses.fields(stored):
         mine, theirs = getattr(wanted, field.name, None), getattr(stored, field.name)
         # What the data and the budget decide is in the stored settings only.
         if mine != theirs and not (field.name in _RESOLVED and mine is None):
             raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
                                   "same settings (--resume alone takes them), or choose another --output_dir.")
-    return stored
+    return stored, place
 
 
 def _method_settings(args: argparse.Namespace, method: str) -> dict[str, Any]:

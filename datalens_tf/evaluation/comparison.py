@@ -112,7 +112,8 @@ def read_result(folder: pathlib.Path) -> Result:
         if utility["accuracy_std"] is not None:
             _validate.between("accuracy_std", utility["accuracy_std"], 0, 1)
         return Result(
-            **{name: kind(statement[name]) for name, (kind, _) in _STATED.items()}, dataset=str(metrics["dataset"]),
+            **{name: kind(statement[name]) for name, (kind, _) in _STATED.items()}, 
+            dataset=_text.without_folders(str(metrics["dataset"])),
             protocol=protocol, accuracy=utility["accuracy_mean"], num_classifiers=len(utility["per_seed"]),
             accuracy_std=utility["accuracy_std"], others=others, settings=_settings(folder), source=str(folder),
             guarantee="checked" if is_run else "as stated")

@@ -60,6 +60,9 @@ class RunFacts:
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
+        name = _text.without_folders(statement["dataset"])  # Older runs have a place there.
+        config, text = config.public(), text.replace(statement["dataset"], name)
+        statement = dict(statement) | {"dataset": name}
         return cls(config=config, statement=statement, statement_text=text, losses=training_log(folder / "logs"),
                    seconds_per_step=seconds_per_step(folder / "private" / "training.jsonl"))
 

@@ -191,7 +191,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
         "title": "Differential-privacy statement" if private else "NOT PRIVATE",
         "private": private,
         "method": config.method,
-        "dataset": config.dataset,
+        "dataset": config.public().dataset,
         "num_records": num_records,
         "epsilon": by_accountant[config.accountant] if private else None,
         "delta": config.delta,

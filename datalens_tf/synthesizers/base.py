@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Mapping, Sequence
 import dp_accounting
 import numpy as np
 
-from datalens_tf import _checksums, _files
+from datalens_tf import _checksums, _files, _text
 from datalens_tf.config import MethodConfig, PerformanceOptions, numbered, preset
 from datalens_tf.data.datasets import Dataset, as_dataset, with_data
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
@@ -217,6 +217,7 @@ class RunSynthesizer(Synthesizer):
 def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None,
                      metrics: dict[str, Any] | None = None) -> dict[str, str | bytes]:
     """What says in an export what is promised, for programs, in full, and in short; and what it follows from."""
+    statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a place there.
     return {**({} if ledger is None else {verification.LEDGER: ledger}),
             "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),
             "MODEL_CARD.md": render_card(statement, model, metrics)}

@@ -7,9 +7,14 @@ import sys
 import time
 from typing import TextIO
 
+import numpy as np
 import tensorflow as tf
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.image.metadata import create_summary_metadata
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.util.tensor_util import make_tensor_proto
 
-from datalens_tf.evaluation.plots import image_grid
+from datalens_tf.evaluation.plots import image_grid, png_bytes
 from datalens_tf.training.student import Student
 
 
@@ -101,20 +106,45 @@ class Progress(Callback):
 
 
 class TensorBoard(Callback):
-    """Shareable TensorBoard logs: student loss, epsilon spent, image grids. Nothing computed from real records."""
+    """Shareable TensorBoard logs: student loss, epsilon spent, image grids. Nothing computed from real records.
+
+    TensorFlow's own writer puts the name of the host into the file's name, and the time of day beside every value. How
+    long a step took may depend on records (on how many of them a secret sample holds), so the time is the step here.
+    """
 
     def __init__(self, directory: pathlib.Path, steps_between_grids: int = 10):
         self._directory, self._between, self._writer = directory, steps_between_grids, None
 
     def on_step(self, report: StepReport) -> None:
         # Made late: a run that is refused before its first step leaves no folder.
-        self._writer = self._writer or tf.summary.create_file_writer(str(self._directory))
-        with self._writer.as_default(step=report.step):
-            tf.summary.scalar("student_loss", report.student_loss)
-            tf.summary.scalar("epsilon", report.epsilon)
-            if report.step % self._between == 0 or report.step == report.planned_steps:
-                tf.summary.image("samples", image_grid(report.student.sample_grid())[None])
+        self._writer = self._writer or self._new_file(report.step)
+        summaries = [scalar_pb("student_loss", report.student_loss), scalar_pb("epsilon", report.epsilon)]
+        if report.step % self._between == 0 or report.step == report.planned_steps:
+            summaries.append(_picture("samples", image_grid(report.student.sample_grid())))
+        for summary in summaries:
+            self._write(event_pb2.Event(wall_time=report.step, step=report.step, summary=summary))
         self._writer.flush()
+
+    def _new_file(self, step: int) -> tf.io.TFRecordWriter:
+        """A resumed run has several; their names say in which order."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        number = len(list(self._directory.iterdir()))
+        self._writer = tf.io.TFRecordWriter(str(self._directory / f"events.out.tfevents.{number:06d}"))
+        self._write(event_pb2.Event(wall_time=step, file_version="brain.Event:2"))
+        return self._writer
+
+    def _write(self, event) -> None:
+        self._writer.write(event.SerializeToString())
+
+
+def _picture(tag: str, picture: np.ndarray) -> summary_pb2.Summary:
+    """A picture uint8 [H, W, 1 or 3] as TensorBoard stores it: width, height, PNG."""
+    height, width = picture.shape[:2]
+    summary = summary_pb2.Summary()
+    summary.value.add(
+        tag=tag, metadata=create_summary_metadata(display_name=None, description=None),
+        tensor=make_tensor_proto([str(width).encode(), str(height).encode(), png_bytes(picture)]))
+    return summary
 
 
 class PrivateLog(Callback):

@@ -16,7 +16,7 @@ from datalens_tf.privacy.ledger import PrivacyLedger
 
 
 # What a run writes before it has a ledger.
-_BEFORE_THE_LEDGER = {"lock", "data.json", "training.jsonl"}
+_BEFORE_THE_LEDGER = {"lock", "data.json", "sources.json", "training.jsonl"}
 
 
 class RunFolder:
@@ -38,6 +38,7 @@ class RunFolder:
         self.actors = self.private / "actors"
         self.releases = self.private / "releases"
         self.identity = self.private / "data.json"
+        self.sources = self.private / "sources.json"
         self.private_log = self.private / "training.jsonl"
         # What a finished run can be verified by; folders with all that is in them.
         self.sealed = (self.config, self.ledger, self.statement_json, self.statement_text, self.samples,
@@ -97,7 +98,7 @@ def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], e
     # The ledger comes last: a folder that has one has everything.
     return PrivacyLedger.create(
         files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
-        adjacency=config.ADJACENCY, config_digest=config_digest(config.to_json()), step_event=event,
+        adjacency=config.ADJACENCY, config_digest=config_digest(config.public().to_json()), step_event=event,
         secret_noise=config.insecure_noise_seed is None, largest_event=largest_event)
 
 
@@ -111,7 +112,7 @@ def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: dict[str
 
 def _create(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
     """Writes what is the same in every run."""
-    _files.atomic_write(files.config, config.to_json())
+    _files.atomic_write(files.config, config.public().to_json())
     _files.atomic_write(files.identity, json.dumps(identity))
 
 
@@ -121,7 +122,8 @@ def _check(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> 
     stored = type(config).from_json(text)
     if '"classes"' not in text:  # From before there was a choice: the same records have the same classes.
         stored = stored.replace(classes=config.classes)
-    if stored != config:
+    # Settings of older versions have places in them.
+    if stored.public() != config.public():
         raise _other_configuration(files)
     if _read_text(files.identity) != json.dumps(identity):
         raise CheckpointError(f"{files.path} was trained on other records than the ones given.")
