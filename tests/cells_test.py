@@ -28,7 +28,8 @@ def test_what_is_done_is_not_done_again(cells, tmp_path, monkeypatch):
     folder.mkdir()
     for file, expected in (("config.json", [("--resume", f"--output_dir={folder}", *train),
                                             (f"--samples={folder}", *evaluate)]),
-                           ("privacy.json", [(f"--samples={folder}", *evaluate)]), ("private/evaluation/metrics.json", [])):
+                           ("privacy.json", [(f"--samples={folder}", *evaluate)]),
+                           ("private/evaluation/metrics.json", [])):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("{}")
         calls.clear()
