@@ -21,7 +21,8 @@ from datalens_tf import _files, _validate
 from datalens_tf.classification import networks
 from datalens_tf.classification.settings import ClassifierConfig
 from datalens_tf.config import numbered
-from datalens_tf.data.datasets import Dataset, as_dataset, fingerprint, to_unit, usable_only, with_data
+from datalens_tf.data.datasets import Dataset, as_dataset, to_unit, usable_only, with_data
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.evaluation.results import make_results_folder, results_folder
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
@@ -120,7 +121,7 @@ class PrivateClassifier:
                    "features_digest": None if features is None else networks.digest(features)}
         config = self.config = config.replace(**digests).resolved(len(dataset))
         identity = {"num_records": len(dataset),
-                    "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
+                    "checksum": Fingerprint.of(dataset)}
         # The sampling probability stays that of all records.
         num_records, dataset = len(dataset), usable_only(dataset)
         training = DpSgd(config, dataset, model, features, noise_source(config))

@@ -26,7 +26,8 @@ import numpy as np
 from datalens_tf import _files, _validate, rng
 from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, with_data
+from datalens_tf.data.datasets import Dataset, to_unit, with_data
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import BudgetExhaustedError, DataError
 from datalens_tf.mechanisms.gnmax import (
@@ -212,10 +213,10 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
     files.create()
     with exclusive(files.path):
         identity = {"num_records": len(dataset),
-                    "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable),
-                    "queries": fingerprint(queries, np.zeros(0)),
+                    "checksum": Fingerprint.of(dataset),
+                    "queries": Fingerprint(np.zeros(0), queries),
                     "budgets": [dataclasses.astuple(group) for group in plan.groups]}
-        ledger = open_run(files, config, json.loads(json.dumps(identity)), event)
+        ledger = open_run(files, config, identity, event)
         if budgets is not None:  # Public; a resumed run needs them.
             _files.atomic_write(files.path / "budgets.npz", _files.npz_bytes({"budgets": np.asarray(budgets)}))
         releases = ReleaseStore(files.releases)

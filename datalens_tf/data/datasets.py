@@ -11,7 +11,6 @@ import os
 import pathlib
 import urllib.parse
 import warnings
-import zlib
 from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -157,12 +156,6 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
     class_names = map(str, range(num_classes)) if class_names is None else class_names
     return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names),
                    declared=classes is not None, usable=usable, users=users)
-
-
-def fingerprint(images: np.ndarray, labels: np.ndarray, usable: np.ndarray | None = None) -> int:
-    """A checksum of records, private; tells a resumed run that the data is the same."""
-    checksum = zlib.crc32(np.ascontiguousarray(images), zlib.crc32(np.ascontiguousarray(labels)))
-    return checksum if usable is None else zlib.crc32(np.ascontiguousarray(usable), checksum)
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
@@ -316,6 +309,8 @@ def _checked_labels(labels, num_records: int, num_classes: int | None, name: str
         raise DataError(f"{name}: expected labels of shape [{num_records}], one per image, got {list(labels.shape)}.")
     if labels.dtype.kind not in "iu":
         raise DataError(f"{name}: expected integer labels, got dtype {labels.dtype}.")
+    if not num_records:
+        raise DataError(f"{name}: expected at least one record, got no labels.")
     if declared:
         return labels
     if labels.min() < 0:

@@ -14,7 +14,7 @@ import numpy as np
 
 from datalens_tf import _files
 from datalens_tf.data import Dataset
-from datalens_tf.data.datasets import fingerprint
+from datalens_tf.data.identity import Fingerprint
 
 _LARGEST = 2**32  # bytes of an entry; features of hundreds of thousands of records are the largest
 
@@ -59,6 +59,6 @@ class Cache:
         return self.folder / f"{key['what']}_{digest}.{suffix}"
 
 
-def data_key(*datasets: Dataset) -> list[int]:
-    """Checksums that tell whether the records are the same."""
-    return [fingerprint(dataset.images, dataset.labels) for dataset in datasets]
+def data_key(*datasets: Dataset) -> list[str]:
+    """Hashes that tell whether the records are the same; private, like all that is here."""
+    return [Fingerprint(dataset.labels, dataset.images).digest() for dataset in datasets]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from datalens_tf import _validate, rng
 from datalens_tf.data import Dataset, as_dataset, to_unit
-from datalens_tf.data.datasets import fingerprint
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.errors import DataError
 from datalens_tf.evaluation.cache import Cache, data_key
 
@@ -177,7 +177,7 @@ def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache
     if cache is None:
         return train()
     epochs = FROZEN.epochs if epochs is None else epochs
-    key = {"what": "utility", "data": [fingerprint(images, labels), *data_key(test)], "epochs": epochs,
+    key = {"what": "utility", "data": [Fingerprint(labels, images).digest(), *data_key(test)], "epochs": epochs,
            "seed": int(seed), "protocol": FROZEN.text, "tensorflow": tf.__version__}
     probabilities, = cache.arrays(key, lambda: [train().probabilities])
     return _result(probabilities, test, num_synthetic=len(images), epochs=epochs, seed=seed, best_epoch_accuracy=None)
@@ -247,7 +247,7 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
         if protocol.name == FROZEN.name:
             as_dataset(images, labels, test.num_classes, name="synthetic data")
             return train_or_recall(images, labels, test, cache, epochs=epochs, seed=seed, callbacks=callbacks)
-        own = None if state_dir is None else state_dir / f"seed{seed}_{fingerprint(images, labels):08x}"
+        own = None if state_dir is None else state_dir / f"seed{seed}_{Fingerprint(labels, images).digest()[:16]}"
         return train_on_synthetic(images, labels, test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
                                   protocol=protocol, state_dir=own, callbacks=callbacks)
 

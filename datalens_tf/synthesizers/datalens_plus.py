@@ -33,7 +33,8 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files, rng
-from datalens_tf.data.datasets import Dataset, fingerprint, usable_only
+from datalens_tf.data.datasets import Dataset, usable_only
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.errors import TrainingInterrupted
 from datalens_tf.evaluation import utility
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
@@ -93,7 +94,7 @@ class DataLensPlus(RunSynthesizer):
         self.folder.create()
         with exclusive(self.folder.path):
             identity = {"num_records": len(dataset),
-                        "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
+                        "checksum": Fingerprint.of(dataset)}
             num_records, dataset, self._stop_requested = len(dataset), usable_only(dataset), False
             releases = Releases(config, self.folder, identity, num_optional=int(config.selection_charges > 0))
             sources = {}

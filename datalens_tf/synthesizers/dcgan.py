@@ -10,7 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, usable_only
+from datalens_tf.data.datasets import Dataset, to_unit, usable_only
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.errors import DataError
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.methods import DcganConfig
@@ -34,7 +35,7 @@ class Dcgan(RunSynthesizer):
         self.folder.create()
         with exclusive(self.folder.path):
             open_unpriced_run(self.folder, config, {
-                "num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)})
+                "num_records": len(dataset), "checksum": Fingerprint.of(dataset)})
             usable = usable_only(dataset)
             if not len(usable):
                 raise DataError(f"{dataset.name}: no record is of one of the declared classes: check them.")

@@ -29,7 +29,8 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit, usable_only
+from datalens_tf.data.datasets import Dataset, to_unit, usable_only
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
 from datalens_tf.methods import DpCganConfig, DpGanConfig
@@ -71,7 +72,7 @@ class DpGan(RunSynthesizer):
         with exclusive(self.folder.path):
             ledger = open_run(self.folder, config, {
                 "num_records": len(dataset),
-                "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}, event)
+                "checksum": Fingerprint.of(dataset)}, event)
             self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
                               checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
                               ledger=ledger, event=event)

@@ -23,7 +23,8 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.data.datasets import CHUNK, Dataset, chunks, fingerprint, padded, usable_only
+from datalens_tf.data.datasets import CHUNK, Dataset, chunks, padded, usable_only
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DpMerfConfig
@@ -59,7 +60,7 @@ class DpMerf(RunSynthesizer):
         self.folder.create()
         with exclusive(self.folder.path):
             identity = {"num_records": len(dataset),
-                        "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
+                        "checksum": Fingerprint.of(dataset)}
             num_records, dataset = len(dataset), usable_only(dataset)
             releases = Releases(config, self.folder, identity)
             frequencies = RandomFourierFeatures(

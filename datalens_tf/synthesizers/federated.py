@@ -5,14 +5,14 @@ by arrays and answers with an array, and nothing else of a user is ever read.
 """
 
 import abc
-import zlib
 from typing import Any, Callable, ClassVar, Sequence
 
 import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.data.datasets import Dataset, fingerprint
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.partition import user_indices
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
@@ -151,7 +151,7 @@ def _resolved(config: FederatedConfig, dataset: Dataset, gan_class: type[Federat
 
 def _identity(dataset: Dataset) -> dict[str, Any]:
     """By what a run knows its data."""
-    identity = {"num_records": len(dataset), "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
+    identity = {"num_records": len(dataset), "checksum": Fingerprint.of(dataset)}
     if dataset.users is not None:
-        identity["users"] = zlib.crc32(np.ascontiguousarray(dataset.users))
+        identity["users"] = Fingerprint(dataset.users)
     return identity

@@ -25,7 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files, rng
-from datalens_tf.data.datasets import Dataset, fingerprint, to_unit
+from datalens_tf.data.datasets import Dataset, to_unit
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import DataError
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source
@@ -92,7 +93,7 @@ class GsWgan(RunSynthesizer):
         self.folder.create()
         with exclusive(self.folder.path):
             identity = {"num_records": len(dataset),
-                        "checksum": fingerprint(dataset.images, dataset.labels, dataset.usable)}
+                        "checksum": Fingerprint.of(dataset)}
             ledger = open_run(self.folder, config, identity, mechanism.dp_event())
             gan = GradientSanitizedGan(config, dataset, mechanism, noise)
             self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,

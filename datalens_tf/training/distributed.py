@@ -12,7 +12,6 @@ never answers with votes, only with votes plus its share of the noise, after cha
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
 import pathlib
 import time
@@ -24,7 +23,8 @@ import tensorflow as tf
 
 from datalens_tf import _files
 from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest, numbered
-from datalens_tf.data.datasets import Dataset, fingerprint, first_line, load_dataset
+from datalens_tf.data.datasets import Dataset, first_line, load_dataset
+from datalens_tf.data.identity import Fingerprint, encode, matches
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import (
     ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError, LedgerError)
@@ -97,10 +97,10 @@ class Share:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._lock is None:
             self._lock = _locked(path / "lock")
-        identity = json.dumps({"checksum": fingerprint(records.images, records.labels)})
-        if (path / "data.json").exists() and (path / "data.json").read_text() != identity:
+        identity = {"checksum": Fingerprint(records.labels, records.images)}
+        if (path / "data.json").exists() and not matches(identity, (path / "data.json").read_text()):
             raise CheckpointError(f"{path} was trained on other records than the ones given.")
-        _files.atomic_write(path / "data.json", identity)
+        _files.atomic_write(path / "data.json", encode(identity))
         # Memory 0: always the file, so that nothing is lost with the process.
         options = PerformanceOptions(num_threads=self._threads, bank_memory_gb=0)
         self._config, self._mechanism, self._step = config, mechanism, None

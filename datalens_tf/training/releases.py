@@ -15,6 +15,7 @@ from typing import Any, Callable, Protocol
 import dp_accounting
 import numpy as np
 
+from datalens_tf.data.identity import Identity
 from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, LedgerError
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.methods import DpMerfConfig
@@ -58,7 +59,7 @@ class Releases:
       CheckpointError, LedgerError: the folder is of another configuration or data set, damaged, or has lost its ledger.
     """
 
-    def __init__(self, config: DpMerfConfig, folder: RunFolder, identity: dict[str, Any], num_optional: int = 0):
+    def __init__(self, config: DpMerfConfig, folder: RunFolder, identity: Identity, num_optional: int = 0):
         self.noise, self.event = noise_source(config), dp_accounting.GaussianDpEvent(config.noise_multiplier)
         self._plan, self._next = config.release_charges, 1
         self._num_needed = len(self._plan) - num_optional

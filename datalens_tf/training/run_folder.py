@@ -1,6 +1,5 @@
 """The folder of a run: its files, and that they belong together."""
 
-import json
 import os
 import pathlib
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from datalens_tf import _checksums, _files
 from datalens_tf.config import MethodConfig, config_digest
+from datalens_tf.data.identity import Identity, encode, matches
 from datalens_tf.errors import CheckpointError, LedgerError
 from datalens_tf.privacy.delta import check_delta
 from datalens_tf.privacy.ledger import PrivacyLedger
@@ -64,7 +64,7 @@ class RunFolder:
         return min(made, default=None)
 
 
-def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], event: dp_accounting.DpEvent,
+def open_run(files: RunFolder, config: MethodConfig, identity: Identity, event: dp_accounting.DpEvent,
              largest_event: dp_accounting.DpEvent | None = None) -> PrivacyLedger:
     """Creates the files of a run, or verifies that they belong to this configuration and data set.
 
@@ -102,7 +102,7 @@ def open_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any], e
         secret_noise=config.insecure_noise_seed is None, largest_event=largest_event)
 
 
-def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
+def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
     """`open_run` for a method that is not private and has no ledger."""
     if files.identity.exists():
         _check(files, config, identity)
@@ -110,13 +110,13 @@ def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: dict[str
         _create(files, config, identity)
 
 
-def _create(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
+def _create(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
     """Writes what is the same in every run."""
     _files.atomic_write(files.config, config.public().to_json())
-    _files.atomic_write(files.identity, json.dumps(identity))
+    _files.atomic_write(files.identity, encode(identity))
 
 
-def _check(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> None:
+def _check(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
     """Raises CheckpointError where the folder is of another run."""
     text = _read_text(files.config)
     stored = type(config).from_json(text)
@@ -125,7 +125,7 @@ def _check(files: RunFolder, config: MethodConfig, identity: dict[str, Any]) -> 
     # Settings of older versions have places in them.
     if stored.public() != config.public():
         raise _other_configuration(files)
-    if _read_text(files.identity) != json.dumps(identity):
+    if not matches(identity, _read_text(files.identity)):
         raise CheckpointError(f"{files.path} was trained on other records than the ones given.")
 
 

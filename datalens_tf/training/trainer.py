@@ -9,7 +9,8 @@ import numpy as np
 
 from datalens_tf import rng
 from datalens_tf.config import DataLensConfig, PerformanceOptions
-from datalens_tf.data.datasets import Dataset, fingerprint
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import (
     BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted)
@@ -238,6 +239,5 @@ def _mean(losses: np.ndarray) -> float | None:
 def _identity(dataset: "Dataset | Owners") -> dict[str, typing.Any]:
     """By what a resumed run knows its data: private, but for owners, who look after their own."""
     if isinstance(dataset, Dataset):
-        checksum = fingerprint(dataset.images, dataset.labels, dataset.usable)
-        return {"num_records": len(dataset), "checksum": checksum}
+        return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset)}
     return {"num_records": dataset.num_records}

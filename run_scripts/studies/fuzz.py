@@ -35,6 +35,7 @@ from datalens_tf.evaluation.comparison import read_result
 from datalens_tf.evaluation.report import RunFacts
 from datalens_tf.methods import CONFIGS, config_from_json
 from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.serving import export
 
 
 class SilentAcceptance(Exception):
@@ -49,8 +50,8 @@ def check(condition, what):
 # Strange things.
 
 def junk_number(random):
-    return random.choice([0, 1, -1, 2, 7, 10**9, -10**9, 2**31, 2**63, 10**30, 0.5, -0.5, 1e-30, 1e300, math.nan,
-                          math.inf, -math.inf, 1e-5])
+    return random.choice([0, 1, -1, 2, 7, 10**9, -10**9, 2**31, 2**63, 10**30, 0.5, -0.5, 1e-30, 5e-324, 1e300,
+                          math.nan, math.inf, -math.inf, 1e-5, 100_000])
 
 
 def junk(random, depth=0):
@@ -226,6 +227,24 @@ def config_json(random, folder):
             check(getattr(config, name) is None or getattr(config, name) > 0, f"no privacy without {name}")
 
 
+def model_metadata(random, folder):
+    """What a generator says of itself, and a draw from one that was believed."""
+    source = pathlib.Path("checkpoints/mnist_eps1/generator/1")
+    copy = folder / "1"
+    (copy / "assets.extra").mkdir(parents=True)
+    for path in source.iterdir():
+        if path.name != "assets.extra":
+            (copy / path.name).symlink_to(path.resolve())
+    text = _cached(source / "assets.extra" / "model.json").decode()
+    (copy / "assets.extra" / "model.json").write_bytes(mutate_json(random, text))
+    metadata = export.read_metadata(copy)
+    check(math.prod(metadata["image_shape"]) <= 2**22 and len(metadata["class_names"]) == metadata["num_classes"],
+          f"{metadata}")
+    if random.random() < 0.1:
+        generator = export.load_generator(copy)
+        check(generator.sample(np.zeros(2, int)).shape == (2, 28, 28, 1), "other images")
+
+
 def make_ledger(folder, charges=4):
     import dp_accounting
 
@@ -382,7 +401,7 @@ def command_line(random, folder):
         raise DataLensError("refused")
 
 
-ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, ledger_file, snapshot, stored_sum, run_folder,
+ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, model_metadata, ledger_file, snapshot, stored_sum, run_folder,
                 command_line)
 CONFIG_TEXTS = [preset("mnist", None if method == "dcgan" else 1.0, method).to_json() for method in CONFIGS]
 SMALL = DataLensConfig(

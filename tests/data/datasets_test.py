@@ -174,6 +174,7 @@ class TestNpz:
     @pytest.mark.parametrize("x,y,said", [
         ((4_000_000,), np.arange(4_000_000, dtype=np.uint8) % 2, "expected images of shape"),
         ((1000, 4, 1000), np.zeros(1000, int), "at least two classes"),
+        ((1000, 4, 1000), np.zeros(0, int), "at least one record"),
         ((1000, 4, 1000), np.arange(999) % 2, "expected labels of shape [1000]"),
         ((1000, 4, 1000), np.arange(1000) / 1000, "expected integer labels"),
         ((2, 1020, 1020, 8), np.arange(2), "at most 4,194,304 numbers per image"),

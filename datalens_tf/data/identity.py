@@ -1,0 +1,62 @@
+"""Which records a run was begun with, so that it is not continued with others.
+
+What is stored is a cryptographic hash: no other records have it, even if somebody looks for some. It is a function of
+the records without a key, so whoever has it and all records but one can try what that one is. It belongs into `private/`
+folders and private caches, and into nothing that is shared; publish a hash with a secret key, if ever.
+"""
+
+import hashlib
+import json
+import zlib
+from typing import Any, Mapping
+
+import numpy as np
+
+from datalens_tf.data.datasets import Dataset
+
+
+class Fingerprint:
+    """A hash of arrays: of what they hold, of their shapes and types, and of their order. Private.
+
+    Args:
+      arrays: any; None stands for one that there is not.
+    """
+
+    def __init__(self, *arrays: np.ndarray | None):
+        self._arrays = arrays
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "Fingerprint":
+        """That of images, labels, and which records are usable."""
+        return cls(dataset.labels, dataset.images, dataset.usable)
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal digits."""
+        found = hashlib.sha256()
+        for array in self._arrays:
+            header = b"none" if array is None else f"{np.asarray(array).dtype.str} {np.shape(array)}".encode()
+            found.update(len(header).to_bytes(8, "big") + header)
+            if array is not None:
+                found.update(np.ascontiguousarray(array))
+        return found.hexdigest()
+
+    def checksum(self) -> int:
+        """CRC-32, by which earlier versions knew their data; it is easy to find other records that have it."""
+        found = 0
+        for array in self._arrays:
+            if array is not None:
+                found = zlib.crc32(np.ascontiguousarray(array), found)
+        return found
+
+
+Identity = Mapping[str, Any]  # JSON values and fingerprints, by what they are of
+
+
+def encode(identity: Identity) -> str:
+    """An identity as JSON text, with digests for fingerprints."""
+    return json.dumps(identity, default=Fingerprint.digest)
+
+
+def matches(identity: Identity, text: str) -> bool:
+    """Whether a text is of this identity, by `encode` or as earlier versions wrote it."""
+    return text == encode(identity) or text == json.dumps(identity, default=Fingerprint.checksum)
