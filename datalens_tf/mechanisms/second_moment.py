@@ -43,7 +43,7 @@ class SecondMoment:
 
     def contributions(self, images: np.ndarray) -> np.ndarray:
         """Records as they are counted, in units of the grid: float64 [n, d] of integers, for images [n, ...]."""
-        vectors = np.reshape(images, (len(images), -1)).astype(np.float64) / self.clip_norm
+        vectors = np.reshape(images, (len(images), math.prod(images.shape[1:]))).astype(np.float64) / self.clip_norm
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             units = np.trunc(vectors / np.maximum(lengths, 1.0) * _STEPS)

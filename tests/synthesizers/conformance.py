@@ -211,6 +211,13 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         with pytest.raises(LedgerError, match=r"ledger\.jsonl lacks charges that .*privacy\.json rests on"):
             self.make(folder).fit(data.images, data.labels)
 
+    def test_that_no_record_is_of_a_declared_class_does_not_show(self, run, tmp_path):
+        """Even then a run ends as any other does: all records but one may be the attacker's."""
+        data = tiny.dataset()
+        empty = self.make(tmp_path).fit(data.images, np.full(20, 9), num_classes=3).privacy_statement()
+        for key in ("num_records", "epsilon", "epsilon_by_accountant", "num_charges", "num_steps"):
+            assert empty[key] == run.privacy_statement()[key], key
+
 
 class UnlabelledRecordsConformance:
     """Of methods that draw from all records at once; `usable_indices` is for those that deal them out."""
@@ -225,12 +232,3 @@ class UnlabelledRecordsConformance:
             drawn.append(run.fit_dataset(data).sample(9, seed=0)[0])
             assert run.privacy_statement()["num_records"] == 20
         np.testing.assert_array_equal(*drawn)
-
-    def test_that_no_record_is_of_a_declared_class_does_not_show(self, run, tmp_path):
-        """Even then a run ends as any other does: all records but one may be the attacker's."""
-        if not self.private:
-            pytest.skip("nothing is promised")
-        data = tiny.dataset()
-        empty = self.make(tmp_path).fit(data.images, np.full(20, 9), num_classes=3).privacy_statement()
-        for key in ("num_records", "epsilon", "epsilon_by_accountant", "num_charges", "num_steps"):
-            assert empty[key] == run.privacy_statement()[key], key
