@@ -63,6 +63,15 @@ def kill(path, release, monkeypatch, config=CONFIG, at="after the noise"):
     return releases
 
 
+def refusal(path, config):
+    """Why the budget does not pay for the rest of a run, if it does not."""
+    try:
+        start(path, config)
+    except BudgetExhaustedError as error:
+        return str(error)
+    return None
+
+
 def counts(path):
     return [charge.count for charge in PrivacyLedger.read(path / "ledger.jsonl").charges]
 
@@ -204,6 +213,7 @@ def test_any_lost_release_but_the_last_leaves_a_run_that_can_end(tmp_path, monke
     for release in range(1, len(config.release_charges)):
         kill(tmp_path / str(release), release, monkeypatch, config)
         with pytest.warns(InterruptionWarning):
+            assert refusal(tmp_path / str(release), config) is None
             releases, _ = run(tmp_path / str(release), config)
         (unit,) = releases.recalibrated
         assert config.noise_multiplier < unit.noise_multiplier < LARGEST_FACTOR * config.noise_multiplier
