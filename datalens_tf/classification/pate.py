@@ -200,6 +200,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
     from datalens_tf.classification.student import save_student, train_student
     from datalens_tf.evaluation.utility import predict_probabilities
     from datalens_tf.training.checkpoint import ReleaseStore, exclusive
+    from datalens_tf.training.releases import warn_of_lost_steps
 
     if queries.shape != (config.num_queries, *dataset.image_shape):
         raise DataError(f"Expected queries of shape {[config.num_queries, *dataset.image_shape]}, got "
@@ -221,6 +222,13 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
             _files.atomic_write(files.path / "budgets.npz", _files.npz_bytes({"budgets": np.asarray(budgets)}))
         releases = ReleaseStore(files.releases)
         releases.check(ledger)
+        num_burnt = ledger.num_charges - len(releases)
+        if not len(releases) and not ledger.can_spend(event):  # Said now, not when the teachers are trained.
+            raise BudgetExhaustedError(
+                f"The privacy budget epsilon={ledger.epsilon_budget:g} does not pay for any answer: {ledger.spent():.5g} "
+                f"is spent after {num_burnt} charges, all of them lost when training was interrupted. Nothing more "
+                "was charged. Train in another folder; what is spent there comes on top of this.")
+        warn_of_lost_steps(ledger, event, num_burnt, len(releases), config.num_rounds)
         labels = np.full((config.num_rounds, len(queries) // config.num_rounds), NO_ANSWER)
         parts = queries.reshape(config.num_rounds, -1, *queries.shape[1:])
         for number, part in enumerate(parts):

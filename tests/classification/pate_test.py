@@ -10,7 +10,8 @@ import pytest
 from datalens_tf.classification import pate, student
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data import as_dataset, load_dataset
-from datalens_tf.errors import BudgetExhaustedError, CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.errors import (
+    BudgetExhaustedError, CheckpointError, DataError, InterruptionWarning, InvalidArgumentError)
 from datalens_tf.evaluation import utility
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.training.checkpoint import ReleaseStore
@@ -121,9 +122,22 @@ def test_a_lost_answer_is_burnt_and_never_drawn_for_free(tmp_path, digits, publi
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(ReleaseStore, "store", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         run(tmp_path / "run", digits, public, settings)
-    result = run(tmp_path / "run", digits, public, settings)
+    with pytest.warns(InterruptionWarning, match="^1 of 1 charges .* lost .* ends after 1 of 2 steps"):
+        result = run(tmp_path / "run", digits, public, settings)
     assert result.statement["num_charges"] == 2 and result.statement["num_burnt_charges"] == 1
     assert result.statement["epsilon"] <= 50 and not np.any(result.labels[20:] >= 0)
+
+
+def test_what_a_lost_answer_leaves_too_little_for_is_refused_before_teachers_are_trained(
+        tmp_path, digits, public, monkeypatch, quick):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ReleaseStore, "store", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        run(tmp_path / "run", digits, public, config())
+    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+    monkeypatch.setattr(pate, "teacher_votes", None)
+    with pytest.raises(BudgetExhaustedError, match="does not pay for any answer: .* after 1 charges, all of them lost"):
+        run(tmp_path / "run", digits, public, config())
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
 
 
 def test_the_charge_is_on_disk_before_the_noise_is_drawn(tmp_path, digits, public, monkeypatch, quick):
