@@ -137,9 +137,9 @@ class PrivateClassifier:
                               event=event)
             self._loop.run(training.train)
             training.release()
-            self._write(model, features, make_statement(
-                config, _guarantee(config), ledger, 0 if ledger is None else self._loop.num_burnt, training.noise,
-                num_records))
+            statement = make_statement(config, _guarantee(config), ledger, 0 if ledger is None else self._loop.num_burnt,
+                                       training.noise, num_records)
+            self._write(model, features, statement | {"num_steps": self._loop.done})
         return self
 
     def request_stop(self) -> None:

@@ -91,7 +91,7 @@ def test_data_without_a_test_split_and_no_budget(tmp_path, datalens):
     np.savez(tmp_path / "data.npz", x=random.integers(0, 255, (30, 8, 8, 1)).astype(np.uint8), y=np.arange(30) % 2)
     status, out, _ = datalens(f"--dataset=npz:{tmp_path / 'data.npz'}", "--output_dir", tmp_path / "run",
                               "--epsilon=none", "--num_steps=2", "--network=large", "--batch_size=10")
-    assert status == 0 and out.startswith("NOT PRIVATE") and re.search("no accuracy: .*no x_test", out)
+    assert status == 0 and out.startswith("NOT PRIVATE") and re.search("no accuracy: .*no y_test", out)
 
 
 @pytest.mark.parametrize("words, texts", [
