@@ -225,7 +225,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
         num_burnt = ledger.num_charges - len(releases)
         if not len(releases) and not ledger.can_spend(event):  # Said now, not when the teachers are trained.
             raise BudgetExhaustedError(
-                f"The privacy budget epsilon={ledger.epsilon_budget:g} does not pay for any answer: {ledger.spent():.5g} "
+                f"The privacy budget epsilon={ledger.epsilon_budget:g} pays for no answer: {ledger.spent():.5g} "
                 f"is spent after {num_burnt} charges, all of them lost when training was interrupted. Nothing more "
                 "was charged. Train in another folder; what is spent there comes on top of this.")
         warn_of_lost_steps(ledger, event, num_burnt, len(releases), config.num_rounds)

@@ -135,7 +135,7 @@ def test_what_a_lost_answer_leaves_too_little_for_is_refused_before_teachers_are
         run(tmp_path / "run", digits, public, config())
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
     monkeypatch.setattr(pate, "teacher_votes", None)
-    with pytest.raises(BudgetExhaustedError, match="does not pay for any answer: .* after 1 charges, all of them lost"):
+    with pytest.raises(BudgetExhaustedError, match="pays for no answer: .* after 1 charges, all of them lost"):
         run(tmp_path / "run", digits, public, config())
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
 
