@@ -51,6 +51,8 @@ setup(
         "attrs",
         # Decides what float64 leaves open when exact noise is drawn.
         "mpmath",
+        # Reads what is in a Keras file before Keras does; TensorFlow brings it.
+        "h5py",
         "Pillow",
         "requests",
         "tqdm",
