@@ -42,7 +42,7 @@ _OPERATIONS = frozenset("""
     LeakyRelu LeftShift Less LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr MatMul Max MaxPool MaxPool3D
     Maximum Mean MergeV2Checkpoints Min Minimum MirrorPad Mul Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2
     PartitionedCall Placeholder PlaceholderWithDefault Pow Prod RandomStandardNormal RandomUniform RandomUniformInt
-    Range Rank ReadVariableOp RealDiv Relu Relu6 Reshape ResizeArea ResizeBicubic ResizeBilinear
+    Range Rank ReadVariableOp RealDiv Relu Relu6 Reshape ResizeArea ResizeBicubic ResizeBilinear ResourceGather
     ResizeNearestNeighbor RestoreV2 ReverseV2 RightShift RngReadAndSkip Round Rsqrt SaveV2 ScaleAndTranslate
     ScatterNd Select SelectV2 Selu Shape ShardedFilename Sigmoid Sign Sin Size Slice Softmax Softplus Softsign
     SpaceToBatchND Split SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessIf
