@@ -253,7 +253,7 @@ def whole(folder, method, num_steps, prepare):
 
 def long_run(method, kills, random, scratch):
     """One run, killed all the time."""
-    num_steps, folder = (3 if method == "datalens" else 5) * kills, scratch / "killed"
+    num_steps, folder = (3 if method == "datalens" else 8) * kills, scratch / "killed"
     killer = Killer(method, num_steps, random)
 
     def wait(before):
