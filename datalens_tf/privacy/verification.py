@@ -142,7 +142,7 @@ def check_settings(statement: Mapping[str, Any], path: pathlib.Path) -> None:
         differing = [name for name in _SETTINGS if name in statement and settings.get(name) is not None
                      and settings[name] != statement[name]]
     except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"Cannot read {path}, the settings of the run: {error}.") from error
+        raise CheckpointError(f"Cannot read {path}, the settings of the run: {_reason(error)}.") from error
     if differing:
         raise CheckpointError(f"{path.parent / STATEMENT} is of another run: its {differing[0]} is "
                               f"{statement[differing[0]]!r}, that of config.json is {settings[differing[0]]!r}.")
@@ -152,7 +152,12 @@ def _statement(path: pathlib.Path) -> dict[str, Any]:
     try:
         return parse_statement(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"Cannot read the privacy statement {path}: {error}.") from error
+        raise CheckpointError(f"Cannot read the privacy statement {path}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, to end a sentence with."""
+    return str(error).rstrip(".")
 
 
 def _check_price(statement: Mapping[str, Any], prices: Mapping[str, float] | None, where: Any) -> None:

@@ -189,7 +189,7 @@ def test_damaged_runs_are_one_clear_line(tmp_path, change):
     shutil.copytree(CHECKPOINT, tmp_path / "run")
     statement = json.loads((CHECKPOINT / "privacy.json").read_text())
     (tmp_path / "run" / "privacy.json").write_text("{" if change is None else json.dumps(statement | change))
-    with pytest.raises(CheckpointError, match="Cannot read the settings and the privacy statement") as caught:
+    with pytest.raises(CheckpointError, match="Cannot read the privacy statement") as caught:
         RunFacts.read(tmp_path / "run")
     assert "\n" not in str(caught.value)
 
@@ -202,7 +202,8 @@ def test_an_exported_generator_says_its_guarantee(tmp_path):
     assert "0.9975" in page and "What is guaranteed" in page and "published for DataLens" in page
     assert "datalens train" not in page  # Settings are not in there.
     (tmp_path / "assets.extra").mkdir()
-    (tmp_path / "assets.extra" / "privacy.txt").write_text("")
+    assert RunFacts.read_export(tmp_path) is None
     for nothing in ("{}", "[1]", "7", "{"):
         (tmp_path / "assets.extra" / "privacy.json").write_text(nothing)
-        assert RunFacts.read_export(tmp_path) is None
+        with pytest.raises(CheckpointError, match="Cannot read the privacy statement"):
+            RunFacts.read_export(tmp_path)

@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 
 from datalens_tf.data.datasets import as_dataset
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import DataLensPlusConfig
@@ -21,12 +22,10 @@ class Exact:
     def __init__(self):
         self.made = []
 
-    def multiplier(self, num_charges):
-        return 1e-6
-
-    def get(self, num_charges, mechanism, sums):
-        self.made.append(num_charges)
-        return mechanism.privatize(sums(), noise_source(CONFIG), len(self.made))
+    def get(self, mechanism, sums):
+        made = mechanism(noise_multiplier=1e-6)
+        self.made.append(type(made))
+        return made, made.privatize(sums(made), noise_source(CONFIG), len(self.made))
 
 
 def blobs(num_records=3000, seed=0):
@@ -43,7 +42,7 @@ def test_clusters_are_found_and_vary_as_their_records_do():
     data, kinds = blobs()
     releases = Exact()
     made = moments.cluster_gaussians(CONFIG, data, releases)
-    assert releases.made == [4, 8, 3, 3, 3, 3, 3, 71]
+    assert releases.made == [MeanEmbedding, SecondMoment, *5 * [MeanEmbedding], SecondMoment]
     for label in range(2):
         rows = np.round(made.means.numpy().reshape(2, 3, 8, 8)[label].mean(-1), 2)
         assert sorted(rows.argmax(1)) == [3 * label, 3 * label + 1, 3 * label + 2]
@@ -61,7 +60,7 @@ def test_one_gaussian_per_class_takes_two_releases():
     data, _ = blobs()
     releases, config = Exact(), CONFIG.replace(num_clusters=1, direction_charges=0, cluster_charges=0)
     made = moments.class_gaussians(config, data, releases)
-    assert releases.made == [4, 71] and made.means.shape == (2, 64)
+    assert releases.made == [MeanEmbedding, SecondMoment] and made.means.shape == (2, 64)
     for label in range(2):
         mine = data.images[data.labels == label].reshape(-1, 64) / 255
         assert np.linalg.norm(made.means.numpy()[label] - mine.mean(0)) < 0.3 * np.linalg.norm(mine.mean(0))
