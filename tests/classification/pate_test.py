@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -11,10 +12,11 @@ from datalens_tf.classification import pate, student
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data import as_dataset, load_dataset
 from datalens_tf.errors import (
-    BudgetExhaustedError, CheckpointError, DataError, InterruptionWarning, InvalidArgumentError)
+    BudgetExhaustedError, CheckpointError, DataError, InterruptionWarning, InvalidArgumentError, LedgerError)
 from datalens_tf.evaluation import utility
 from datalens_tf.privacy import PrivacyLedger, accounting
 from datalens_tf.training.checkpoint import ReleaseStore
+from tests import ledgers
 
 TINY = dict(num_teachers=12, num_queries=40, student_steps=30, epsilon=50.0)
 BUDGETS = np.resize([10.0, 20.0, 30.0], 1438)
@@ -68,6 +70,16 @@ def test_records_of_undeclared_classes_keep_their_place_and_contribute_nothing(d
     assert all(one.statement["num_records"] == 1438 for one in found)
     none = as_dataset(digits.images, np.full(1438, 99), name="digits", classes=digits.class_names)
     assert run(tmp_path / "none", none, public, config()).statement["epsilon"] <= 50  # It ends as any other does.
+
+
+@pytest.mark.parametrize("loss", ledgers.LOSSES)
+def test_a_ledger_that_lost_charges_is_refused(finished, digits, public, tmp_path, loss):
+    folder = pathlib.Path(shutil.copytree(finished.folder, tmp_path / "run"))
+    (folder / "privacy.json").unlink()
+    ledgers.lose(folder / "ledger.jsonl", loss)
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl .*put the run's newest ledger back"):
+        run(folder, digits, public, config(student_steps=60))
+    assert not (folder / "privacy.json").exists()
 
 
 def test_a_run_folder_has_the_documented_files_and_no_others(finished):
