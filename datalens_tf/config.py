@@ -202,7 +202,7 @@ class MethodConfig(RunConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensConfig(MethodConfig):
-    """Everything that decides the privacy and the quality of a DataLens run (SPEC names; paper symbols in brackets).
+    """Everything that decides the privacy and the quality of a DataLens run (the paper's symbols in brackets).
 
     Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
 
@@ -422,8 +422,9 @@ _TRAINING = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, e
 
 
 def _presets() -> dict[tuple[str, float], DataLensConfig]:
-    """SPEC section 7: the authors' commands, where they disagree with the paper's text. Of Places365 the paper leaves
-    out N, m, sigma and beta: these are our choice. And CIFAR-10 and the digits, which the paper does not have."""
+    """The papers' presets: the authors' commands, where they disagree with the paper's text. Of Places365 the paper
+    leaves out N, m, sigma and beta: these are our choice. And CIFAR-10 and the digits, which the paper does not have.
+    """
     columns = ("num_teachers", "batch_size", "top_k", "noise_stddev", "vote_threshold", "clip", "latent_dim")
     table = {
         ("mnist", 1.0): (4000, 15, 200, 5000.0, 0.7, 1e-5, 50),

@@ -21,7 +21,7 @@ def load_celeba(name: str, data_dir: str | None, split: str) -> Dataset:
     """CelebA with the label of `celeba_gender` (attribute Male) or `celeba_hair` (black, blond or brown).
 
     Pictures with none or several of the three hair colours keep their index, and with it their partition, but are
-    not `usable`: whether a record is used decides nothing about other records (SPEC section 7). Of the test split they
+    not `usable`: whether a record is used decides nothing about other records. Of the test split they
     are dropped.
 
     Args:

@@ -43,7 +43,7 @@ class Dataset:
       class_names: one text per class.
       declared: whether classes were declared to be public, and not found in the data.
       usable: bool [n], or None where all are. A record that is not keeps its index, and so its partition: whether one
-        record is used must not move another (SPEC section 3). Only a teacher without any usable one trains on it.
+        record is used must not move another. Only a teacher without any usable one trains on it.
       users: [n], integers or text: who each record is of, for methods that protect users; public. None where nobody
         said.
     """
@@ -84,7 +84,7 @@ def with_data(config, dataset):
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:
-    """Images as float32 in [0, 1], by a scaling that depends on no data (SPEC section 3, rule 7).
+    """Images as float32 in [0, 1], by a scaling that depends on no data (docs/privacy.md, rule 7).
 
     Args:
       images: uint8 in [0, 255], divided by 255; or float in [0, 1], kept.

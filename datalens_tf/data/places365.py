@@ -26,7 +26,7 @@ def load_places365(name: str, data_dir: str | None, split: str) -> Dataset:
     """Places365-Standard at 64x64x3 with three classes of scenes, from TensorFlow Datasets' `places365_small`.
 
     Pictures of the other 341 categories keep their index, and with it their partition, but are not `usable`: whether a
-    record is used decides nothing about other records (SPEC section 7). They are not decoded. Of the test split, which
+    record is used decides nothing about other records. They are not decoded. Of the test split, which
     is the official validation split, they are dropped.
 
     Args:

@@ -43,7 +43,7 @@ class Protocol:
                 "released, no augmentation, last epoch, real test split once")
 
 
-# SPEC section 8: the headline everywhere.
+# The headline everywhere: docs/evaluation.md.
 FROZEN = Protocol(name="frozen", optimizer="adam", learning_rate=1e-3, batch_size=256, epochs=10,
                   num_synthetic=60_000)
 # What the DataLens paper did, except that it reports the best of all epochs on the test data.
@@ -91,7 +91,7 @@ def paper_protocol(dataset: str) -> Protocol:
 
 
 def paper_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0) -> tf.keras.Model:
-    """The paper's classifier (SPEC section 8), its initial weights and dropout drawn from the seed.
+    """The paper's classifier (its authors' evaluation code), its initial weights and dropout drawn from the seed.
 
     Input shape: images [B, H, W, C] in [0, 1]. Output shape: logits [B, num_classes].
     """

@@ -8,7 +8,7 @@ from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv
 
 
 class EnsembleDiscriminator(tf.keras.Model):
-    """T independent conditional discriminators (SPEC section 2, after the authors' conditional DC-GAN).
+    """T independent conditional discriminators, after the DataLens authors' conditional DC-GAN.
 
     Conv 5x5/2, leaky ReLU; conv 5x5/2, batch norm, leaky ReLU; dense, batch norm, leaky ReLU; dense 1. The label
     enters every layer, as planes or beside the features.
@@ -57,7 +57,7 @@ class EnsembleDiscriminator(tf.keras.Model):
         return self._head(self.conv_1.from_patches(patches, labels), labels, groups)
 
     def image_gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Each teacher's gradient of mean_j log D(x_j) with respect to the same images (SPEC section 2, step 3).
+        """Each teacher's gradient of mean_j log D(x_j) with respect to the same images.
 
         Args:
           images: [m, H, W, C]; all teachers share their patches.

@@ -2,7 +2,7 @@
 
 Nothing is shared between teachers: every parameter and every statistic has the teacher axis first, and no operation
 reduces over it. A label plane is constant over the image, so its convolution is a per-class bias map; a label
-concatenated to features is a per-class bias vector. Both are computed as such, which is exact (SPEC section 2).
+concatenated to features is a per-class bias vector. Both are computed as such, which is exact.
 """
 
 import functools

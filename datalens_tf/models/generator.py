@@ -13,7 +13,7 @@ def _normal():
 
 
 class Generator(tf.keras.Model):
-    """Conditional DC-GAN generator (SPEC section 2).
+    """Conditional DC-GAN generator, that of the DataLens authors' code.
 
     [z, y] -> dense, BN, ReLU -> dense filters * H/4 * W/4, BN, ReLU -> transposed conv 5x5/2, BN, ReLU -> transposed
     conv 5x5/2, sigmoid, the label joining every layer.

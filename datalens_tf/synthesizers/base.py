@@ -103,7 +103,7 @@ class RunSynthesizer(Synthesizer):
     def from_preset(cls, name: str, *, epsilon: float | None = 1.0, run_dir: str | os.PathLike | None = None,
                     options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
                     **changes: Any) -> "typing.Self":
-        """With the settings for a data set at this epsilon (of DataLens: the papers', SPEC section 7), and changes."""
+        """With the settings for a data set at this epsilon (of DataLens: the papers'), and changes."""
         config = preset(name, epsilon, cls.config_class().method).replace(**changes)
         return cls(config, run_dir=run_dir, options=options, callbacks=callbacks)
 

@@ -102,7 +102,7 @@ class Student(AveragedGenerator):
         return tf.reshape(images, [size, classes, *self._config.image_shape])
 
     def train(self, latents: tf.Tensor, labels: tf.Tensor, direction: np.ndarray) -> float:
-        """One step towards x + gamma * direction (SPEC section 2, step 7).
+        """One step towards x + gamma * direction (Algorithm 1, the student's step).
 
         Args:
           latents, labels: as from `inputs`.
