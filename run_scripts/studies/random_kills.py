@@ -253,7 +253,8 @@ def whole(folder, method, num_steps, prepare):
 
 def long_run(method, kills, random, scratch):
     """One run, killed all the time."""
-    num_steps, folder = (3 if method == "datalens" else 8) * kills, scratch / "killed"
+    # Enough that a run lasts until it was killed so often: a classifier's steps are quick.
+    num_steps, folder = 3 * kills if method == "datalens" else max(200, 8 * kills), scratch / "killed"
     killer = Killer(method, num_steps, random)
 
     def wait(before):
