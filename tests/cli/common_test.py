@@ -14,7 +14,8 @@ from datalens_tf.serving.export import read_metadata
 MERF = ["train", "--method=dp_merf", "--num_features=8", "--fit_steps=1", "--epsilon=10"]
 COMMANDS = {"train": MERF,
             "classify": ["classify", "--network=large", "--batch_size=20", "--num_steps=1", "--noise_multiplier=3"],
-            "pate-classify": ["pate-classify", "--num_teachers=4", "--num_queries=4", "--student_steps=1"]}
+            "pate-classify": ["pate-classify", "--num_teachers=4", "--num_queries=4", "--student_steps=1",
+                              "--aggregator=gnmax"]}
 
 
 @pytest.fixture(name="datalens")
