@@ -9,7 +9,7 @@ import pytest
 from datalens_tf import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("checkpoints/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("checkpoints/*.md")])
 
 
 def test_every_named_test_exists():
@@ -18,20 +18,20 @@ def test_every_named_test_exists():
     assert len(named) > 25 and not set(named) - defined
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_linked_file_exists(path):
     links = re.findall(r"\]\(([^)#]+)\)", path.read_text())
     missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
     assert not missing
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_named_script_exists(path):
     named = re.findall(r"run_scripts/[\w/]+\.(?:sh|py)", path.read_text())
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_named_flag_exists(path):
     """Of a command of `datalens`, of a script here, or of `ray` and `sha256sum`, which are shown in use."""
     scripts = "\n".join(script.read_text() for kind in ("py", "sh") for script in ROOT.glob(f"run_scripts/**/*.{kind}"))

@@ -28,7 +28,7 @@ ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "
 _NAMESPACES = ("keras.initializers", "keras.regularizers", "keras.constraints", "keras.optimizers",
                "keras.optimizers.schedules", "keras.losses", "keras.metrics", "keras.mixed_precision")
 _PARTS = ["config.json", "metadata.json", "model.weights.h5"]
-_ADVICE = "docs/classify.md lists the layers to use instead."
+_ADVICE = "docs/how-to/classify.md lists the layers to use instead."
 
 
 class Rule(NamedTuple):
@@ -158,7 +158,7 @@ def check_file(path: str, flag: str) -> None:
 
 
 def as_markdown() -> str:
-    """The tables of docs/classify.md."""
+    """The tables of docs/how-to/classify.md."""
     rows: dict[tuple[str, str], list[str]] = {}
     for kind in TRAINED | EXTRACTORS:
         if kind is not layers.InputLayer:

@@ -25,7 +25,7 @@ def small_classifier(input_shape: tuple[int, ...], num_classes: int, seed: int) 
 
     (x - 0.1) / 0.3 - conv 16 8x8/2 - ReLU - max-pool 2x2/1 - conv 32 4x4/2 - ReLU - max-pool 2x2/1 - dense 32 - ReLU -
     dense. The example standardises pixels by MNIST's own moments, 0.1307 and 0.3081; the round constants here are no
-    one's data, and without any clipped steps are too short (docs/classify.md).
+    one's data, and without any clipped steps are too short (docs/how-to/classify.md).
     Input shape: images [B, H, W, C] in [0, 1]. Output shape: logits [B, num_classes].
     """
     seeds = iter(rng.stream(seed, "classifier").integers(0, 2**31, size=4).tolist())
@@ -287,7 +287,7 @@ def _same_anywhere(compute, records, *more, name):
         after = _bits(compute(altered, *more))
         if not np.array_equal(np.delete(before, place, 0), np.delete(after, place, 0)):
             raise InvalidArgumentError(f"Expected {name} to keep records apart, but altering one record changed what "
-                                       "it computes of others. docs/classify.md lists the layers to use.")
+                                       "it computes of others. docs/how-to/classify.md lists the layers to use.")
     turned = _bits(compute(*(np.roll(part, 1, 0) for part in (records, *more))))
     return np.array_equal(turned, np.roll(before, 1, 0))
 

@@ -39,8 +39,8 @@ class ClassifierConfig(RunConfig):
         last fifth of the steps. 0 releases the last weights. Post-processing, free in privacy.
       network: `small`, the network of the paper's experiments, 26,010 weights on MNIST; or `large`, the one that
         `datalens evaluate` trains, 515,146.
-      model: `.keras` file of a model to train instead, from the weights that it has, of the layers that docs/classify.md
-        lists.
+      model: `.keras` file of a model to train instead, from the weights that it has, of the layers that
+        docs/how-to/classify.md lists.
       features: `.keras` file of a model of such layers that is not trained, and whose output is what the trained one
         sees. Without `model`, a linear layer is trained.
       model_digest, features_digest: checksums of these.

@@ -84,7 +84,7 @@ def with_data(config, dataset):
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:
-    """Images as float32 in [0, 1], by a scaling that depends on no data (docs/privacy.md, rule 7).
+    """Images as float32 in [0, 1], by a scaling that depends on no data (docs/explanation/privacy.md, rule 7).
 
     Args:
       images: uint8 in [0, 255], divided by 255; or float in [0, 1], kept.

@@ -76,8 +76,8 @@ def usable_indices(partitions: np.ndarray, usable: np.ndarray | None) -> np.ndar
     """What each teacher trains on: of its own shard the usable records, repeated in order until the shard is full.
 
     So a filter acts inside a shard after the dealing: a record that becomes usable, or ceases to be, changes its own
-    teacher only (docs/privacy.md, rule 1). A shard without any usable record is kept as it is: its teacher learns
-    nothing useful, and no other one is affected.
+    teacher only (docs/explanation/privacy.md, rule 1). A shard without any usable record is kept as it is: its teacher
+    learns nothing useful, and no other one is affected.
 
     Args:
       partitions: int64 [N, records per teacher], from `partition_indices`.

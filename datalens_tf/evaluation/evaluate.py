@@ -25,7 +25,7 @@ from datalens_tf.evaluation import charts, classifiers, image_quality, membershi
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.evaluation.domain_classifier import domain_classifier
 
-SCHEMA_VERSION = 1  # of metrics.json; docs/metrics.schema.json describes it
+SCHEMA_VERSION = 1  # of metrics.json; docs/reference/metrics.schema.json describes it
 METRICS = ("utility", "classifiers", "quality", "membership")
 
 PRIVACY_NOTE = (

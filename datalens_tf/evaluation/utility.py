@@ -43,7 +43,7 @@ class Protocol:
                 "released, no augmentation, last epoch, real test split once")
 
 
-# The headline everywhere: docs/evaluation.md.
+# The headline everywhere: docs/reference/metrics.md.
 FROZEN = Protocol(name="frozen", optimizer="adam", learning_rate=1e-3, batch_size=256, epochs=10,
                   num_synthetic=60_000)
 # What the DataLens paper did, except that it reports the best of all epochs on the test data.

@@ -34,8 +34,8 @@ WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
 class Trainer:
     """Trains a DataLens generator in a run folder, from the start or from wherever the folder's last process stopped.
 
-    The order within a step (docs/privacy.md, rule 4): charge the ledger durably, draw the noise, store the noisy sum
-    durably (the release), use it. Teachers and student are snapshots; what came after the last one is computed again,
+    The order within a step (docs/explanation/privacy.md, rule 4): charge the ledger durably, draw the noise, store the
+    noisy sum durably (the release), use it. Teachers and student are snapshots; what came after the last one is computed again,
     exactly, from the stored sums. A charge whose sum was never stored is burnt.
 
     Args:

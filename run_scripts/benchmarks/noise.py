@@ -2,7 +2,7 @@
 
     python run_scripts/benchmarks/noise.py [--repeats 20]
 
-Beside it the time of a step: `training_speed.py` and `large_banks.py` measure those (docs/speed.md).
+Beside it the time of a step: `training_speed.py` and `large_banks.py` measure those (docs/research/speed.md).
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python run_scripts/reproduce/table5.py --runs_dir RUNS [--dataset mnist] [--epsilon 1] [--seeds 3] [--size small]
 
-Everything but the compressor is the same. See docs/compressors.md, variants.py, and `--help`.
+Everything but the compressor is the same. See docs/research/compressors.md, variants.py, and `--help`.
 """
 
 import variants

@@ -1,4 +1,4 @@
-"""What enters Theorem 6, measured on teachers' gradients; draws docs/convergence_bound.png. NOT PRIVATE.
+"""What enters Theorem 6, measured on teachers' gradients; draws docs/research/convergence_bound.png. NOT PRIVATE.
 
     python run_scripts/studies/convergence.py --output_dir OUT [--preset mnist] [--epsilon 1] [--num_teachers 40]
 

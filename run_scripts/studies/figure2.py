@@ -1,4 +1,4 @@
-"""The paper's Figure 2: would a data-dependent bound have been smaller? Draws docs/data_dependent_bound.png.
+"""The paper's Figure 2: would a data-dependent bound have been smaller? Draws docs/research/data_dependent_bound.png.
 
     python run_scripts/studies/figure2.py --output_dir OUT
 

@@ -12,7 +12,8 @@ Every user is in one of the two groups, so epsilon, printed for each, is what bo
 been formed by a measurement on users' records, as in the papers, by a classifier's accuracy, then who is in which
 group would say something about records, which no epsilon here covers.
 
-The same command again takes up what was interrupted. About four minutes of processor time; docs/methods.md has results.
+The same command again takes up what was interrupted. About four minutes of processor time;
+docs/research/methods.md has results.
 """
 
 import argparse

@@ -301,5 +301,5 @@ def test_models_that_would_fill_the_memory_are_refused_before_they_do(tmp_path):
 
 
 def test_the_documented_table_is_that_of_the_code():
-    text = (pathlib.Path(__file__).parents[2] / "docs/classify.md").read_text(encoding="utf-8")
+    text = (pathlib.Path(__file__).parents[2] / "docs/how-to/classify.md").read_text(encoding="utf-8")
     assert allowed_layers.as_markdown() in text

@@ -12,7 +12,7 @@ from datalens_tf.evaluation import classifiers, domain_classifier, evaluate
 from datalens_tf.evaluation.cache import Cache
 from tests.evaluation.evaluation_data import TINY, all_metrics, real, tiny_evaluation
 
-SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "metrics.schema.json").read_text())
+SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/reference/metrics.schema.json").read_text())
 
 
 def checked(metrics):
