@@ -11,7 +11,8 @@ venv="${DATALENS_VENV:-$project/.venv}"
 runs="${DATALENS_RUNS:-$project/runs}"
 
 # install [EXTRA]: makes the environment if it is missing, and installs the project into it unless that was done since
-# setup.py last changed; without an extra, an installation with any will do. The installation is editable, so the code that runs is the code that is here.
+# pyproject.toml last changed; without an extra, an installation with any will do. The installation is editable, so the
+# code that runs is the code that is here.
 install() {
   local extra="${1:-}" stamp newest other
   stamp="$venv/.datalens_installed${extra:+_$extra}"
@@ -23,7 +24,7 @@ install() {
   for other in "$venv"/.datalens_installed_*; do
     if [[ -z "$extra" && "$other" -nt "$newest" ]]; then newest="$other"; fi
   done
-  if [[ ! -f "$newest" || "$project/setup.py" -nt "$newest" ]]; then
+  if [[ ! -f "$newest" || "$project/pyproject.toml" -nt "$newest" ]]; then
     echo "Installing into $venv" >&2
     "$venv/bin/python" -m pip install --quiet --editable "$project${extra:+[$extra]}"
     touch "$stamp"
