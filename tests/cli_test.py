@@ -283,7 +283,9 @@ def flip(content):
 @pytest.mark.parametrize("change", [flip, lambda content: content[:-7], lambda content: b""])
 def test_damaged_checkpoint(name, change, interrupted, tmp_path, datalens):
     if name == "meta.json" and change is flip:
-        change = lambda content: content.replace(b"step", b"stop")  # pylint: disable=unnecessary-lambda-assignment
+        def change(content):
+            return content.replace(b"step", b"stop")
+
     folder = damaged(interrupted, tmp_path, f"private/checkpoints/*/{name}", change)
     refused(datalens("train", "--resume", "--output_dir", folder), "amaged", "step-000002")
     assert len(PrivacyLedger.open(folder / "ledger.jsonl").charges) == 2
@@ -584,7 +586,7 @@ def test_evaluate_a_run_draws_anew_for_every_seed(finished, tmp_path, datalens, 
 
 def test_evaluate_leaves_what_touches_real_records_in_private(finished, tmp_path, datalens, small_protocol):
     run = shutil.copytree(finished, tmp_path / "run")
-    before = {path for path in run.rglob("*")}
+    before = set(run.rglob("*"))
     (run / "metrics.json").write_text("old")
     status, out, err = datalens("evaluate", "--samples", run, "--quick", "--metrics=utility", "--epochs=1")
     assert status == 0, err

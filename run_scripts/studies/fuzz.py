@@ -11,6 +11,7 @@ Anything else is a crash or a silent acceptance; both are printed with what repr
 import argparse
 import collections
 import contextlib
+import functools
 import io
 import json
 import math
@@ -169,7 +170,7 @@ def npz(random, folder):
     buffer, path = io.BytesIO(), folder / "data.npz"
     try:
         (np.savez if random.random() < 0.5 else np.savez_compressed)(buffer, **arrays)
-    except Exception:  # Not everything strange can be stored.
+    except Exception:  # noqa: BLE001 (not everything strange can be stored)
         np.savez(buffer, x=np.array([print], object))
     path.write_bytes(buffer.getvalue() if random.random() < 0.3 else mutate(random, buffer.getvalue()))
     dataset = load_dataset(f"npz:{path}")
@@ -279,6 +280,11 @@ def ledger_file(random, folder):
         check(read.spent() >= ledger.spent() or len(changed.splitlines()) < len(lines), "a charge became cheaper")
 
 
+@functools.cache
+def the_checkpoint():
+    return Checkpoint()
+
+
 class Checkpoint:
     """A snapshot of a small trained bank and student, to be damaged."""
 
@@ -319,26 +325,24 @@ class Checkpoint:
 
 
 def snapshot(random, folder):
-    global CHECKPOINT
-    CHECKPOINT = CHECKPOINT or Checkpoint()
-    name = list(CHECKPOINT.files)[random.integers(len(CHECKPOINT.files))]
-    data = CHECKPOINT.files[name]
+    checkpoint = the_checkpoint()
+    name = list(checkpoint.files)[random.integers(len(checkpoint.files))]
+    data = checkpoint.files[name]
     changed = mutate_json(random, data.decode()) if name.suffix == ".json" else mutate(random, data)
-    CHECKPOINT.write(folder, CHECKPOINT.files, {name: changed})
-    step = CHECKPOINT.saver(folder).restore()
-    check(CHECKPOINT.bits() == CHECKPOINT.state, f"other state than saved: {name}")
-    check((step, CHECKPOINT.bank.iterations) == CHECKPOINT.reached, "another step than saved")
+    checkpoint.write(folder, checkpoint.files, {name: changed})
+    step = checkpoint.saver(folder).restore()
+    check(checkpoint.bits() == checkpoint.state, f"other state than saved: {name}")
+    check((step, checkpoint.bank.iterations) == checkpoint.reached, "another step than saved")
 
 
 def stored_sum(random, folder):
-    global CHECKPOINT
     from datalens_tf.training.checkpoint import ReleaseStore
 
-    CHECKPOINT = CHECKPOINT or Checkpoint()
-    name = list(CHECKPOINT.releases)[random.integers(len(CHECKPOINT.releases))]
-    CHECKPOINT.write(folder, CHECKPOINT.releases, {name: mutate(random, CHECKPOINT.releases[name])})
+    checkpoint = the_checkpoint()
+    name = list(checkpoint.releases)[random.integers(len(checkpoint.releases))]
+    checkpoint.write(folder, checkpoint.releases, {name: mutate(random, checkpoint.releases[name])})
     step = int(name.stem)
-    store, whole = (ReleaseStore(place / "private" / "releases") for place in (folder, CHECKPOINT.folder))
+    store, whole = (ReleaseStore(place / "private" / "releases") for place in (folder, checkpoint.folder))
     check(np.array_equal(store.load(step), whole.load(step)), "another sum than stored")
     check(store.charge(step) == whole.charge(step), "another charge than stored")
 
@@ -401,14 +405,13 @@ def command_line(random, folder):
         raise DataLensError("refused")
 
 
-ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, model_metadata, ledger_file, snapshot, stored_sum, run_folder,
-                command_line)
+ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, model_metadata, ledger_file, snapshot, stored_sum,
+                run_folder, command_line)
 CONFIG_TEXTS = [preset("mnist", None if method == "dcgan" else 1.0, method).to_json() for method in CONFIGS]
 SMALL = DataLensConfig(
     dataset="tiny", image_shape=(8, 8, 1), num_classes=3, num_teachers=4, batch_size=3, top_k=5, noise_stddev=40.0,
     vote_threshold=0.5, latent_dim=4, teacher_batch_size=3, warmup_teacher_steps=1, teacher_steps=1,
     discriminator_filters=4, discriminator_units=8, generator_filters=4, generator_units=8, epsilon=1e3, num_steps=3)
-CHECKPOINT = None
 FLAGS = {}
 
 
@@ -419,7 +422,7 @@ def collect_flags():
         if isinstance(action, argparse._SubParsersAction):
             for name, command in action.choices.items():
                 FLAGS[name] = [option for known in command._actions for option in known.option_strings
-                               if option.startswith("--") and option not in ("--debug",)]
+                               if option.startswith("--") and option != "--debug"]
 
 
 class Quick:
@@ -463,7 +466,7 @@ def main():
                     counts["refused"] += 1
                     if not str(error).strip():
                         failures.append((entry.__name__, case, "an error without words"))
-                except BaseException as error:  # pylint: disable=broad-exception-caught
+                except BaseException as error:
                     if isinstance(error, KeyboardInterrupt):
                         raise
                     counts["failures"] += 1

@@ -248,7 +248,8 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "cli_test.py::test_a_card_has_scores_on_real_data_only_if_asked"),
     ("the public report has what was measured", "evaluation/report.py",
      "return _write_page(folder, None, run_charts(facts, {}), facts, samples)",
-     "return _write_page(folder, json.loads((folder / 'private/evaluation/metrics.json').read_text()), {}, facts, samples)",
+     "return _write_page(folder, json.loads((folder / 'private/evaluation/metrics.json').read_text()), {}, facts, "
+     "samples)",
      "cli_test.py::test_evaluate_leaves_what_touches_real_records_in_private"),
     ("names in a card are markup", "serving/model_card.py",
      "(_text.everywhere(_text.markdown, value) for value in", "(value for value in",

@@ -13,6 +13,7 @@ sums, and a killed one is resumed, and killed again, until it ends, or is refuse
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import signal
@@ -116,7 +117,7 @@ def in_a_child(folder, method, num_steps, prepare):
     except BudgetExhaustedError as error:
         (folder / "refusal").write_text(str(error))
         status = REFUSED
-    except BaseException:
+    except BaseException:  # noqa: BLE001 (the status tells the parent)
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -293,8 +294,8 @@ def short_runs(method, kills, random, scratch):
     while killer.kills < kills:
         folder, status = scratch / f"run{len(found)}", None
 
-        def wait(_):
-            end = time.monotonic() + random.uniform(0, duration)
+        def wait(_, longest=duration):
+            end = time.monotonic() + random.uniform(0, longest)
             return lambda: time.monotonic() >= end
 
         while status is None:
@@ -311,7 +312,8 @@ def short_runs(method, kills, random, scratch):
         if status == 0:
             key = tuple((charge.index, charge.event) for charge in burnt.values())
             if key not in references:
-                references[key] = whole(scratch / f"whole{len(found)}", method, None, lambda: burning(burnt))
+                references[key] = whole(scratch / f"whole{len(found)}", method, None,
+                                        functools.partial(burning, burnt))
             same = references[key] == (folder / "trained.bin").read_bytes()
             assert same, "what was trained is not that of an uninterrupted run with the same charges burnt"
         if len(found) % 10 == 0:

@@ -122,8 +122,8 @@ def test_a_finished_run_is_not_charged_again_and_its_answers_stay(finished, digi
 
 
 def test_a_run_of_other_records_or_settings_is_refused(finished, digits, public):
+    swapped = dataclasses.replace(digits, labels=digits.labels[::-1])
     with pytest.raises(CheckpointError, match="other records"):
-        swapped = dataclasses.replace(digits, labels=digits.labels[::-1])
         run(finished.folder, swapped, public, config(student_steps=60))
     with pytest.raises(CheckpointError, match="another configuration"):
         run(finished.folder, digits, public, config(student_steps=61))

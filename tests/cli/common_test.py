@@ -104,9 +104,10 @@ def test_numbers_and_names(text, names):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("1", "num_classes=1 >= 2"), ("0", "num_classes=0 >= 2"), ("10001", "at most 10,000"), ("9" * 400, "at most 10,000"),
-    ("cat,cat", "classes='cat' to be named once"), ("cat,", "1 to 200 printable"), ("a\x1b[2J,b", "printable"),
-    ("no_such_file", "No such file"), ("/", "a number, names separated by commas, or a text file"), ("", "classes=''")])
+    ("1", "num_classes=1 >= 2"), ("0", "num_classes=0 >= 2"), ("10001", "at most 10,000"),
+    ("9" * 400, "at most 10,000"), ("cat,cat", "classes='cat' to be named once"), ("cat,", "1 to 200 printable"),
+    ("a\x1b[2J,b", "printable"), ("no_such_file", "No such file"),
+    ("/", "a number, names separated by commas, or a text file"), ("", "classes=''")])
 @pytest.mark.parametrize("command", ["train", "classify", "pate-classify"])
 def test_other_texts_are_refused_in_one_line(text, said, command, datalens, tmp_path):
     status, out, err = datalens(command, f"--output_dir={tmp_path / 'run'}", "--dataset=digits", f"--classes={text}")

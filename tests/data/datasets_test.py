@@ -65,7 +65,8 @@ class TestArrays:
     def test_bad_images(self, images, message):
         text = refused(as_dataset, images, [0, 1, 0], name="mine")
         assert text.startswith("mine: ")
-        pytest.raises(DataError, as_dataset, images, [0, 1, 0]).match(message)
+        with pytest.raises(DataError, match=message):
+            as_dataset(images, [0, 1, 0])
 
     @pytest.mark.parametrize("labels, num_classes, message", [
         ([0, 1], None, r"labels of shape \[3\], one per image, got \[2\]"),
@@ -80,7 +81,8 @@ class TestArrays:
     ])
     def test_bad_labels(self, labels, num_classes, message):
         refused(as_dataset, images_of(3), labels, num_classes)
-        pytest.raises(DataError, as_dataset, images_of(3), labels, num_classes).match(message)
+        with pytest.raises(DataError, match=message):
+            as_dataset(images_of(3), labels, num_classes)
 
 
 class TestScaling:

@@ -13,7 +13,10 @@ def test_per_example_gradients_equal_a_loop(shape):
     critic = Critic(shape, 3, filters=4, seed=0)
     stream = np.random.default_rng(0)
     images, labels = stream.random((5, *shape), np.float32), np.array([0, 1, 2, 2, 0])
-    loss = lambda logits: tf.nn.softplus(-logits)
+
+    def loss(logits):
+        return tf.nn.softplus(-logits)
+
     found = critic.per_example_gradients(tf.constant(images), tf.constant(labels), loss).numpy()
     assert found.shape == (5, critic.num_parameters)
     for i in range(5):

@@ -39,7 +39,8 @@ def test_a_warning_from_one_nth_on(delta, count, warned):
 @pytest.mark.parametrize("delta, count, better", [
     (0.01, 3000, "1e-04"), (1e-5, 1_000_000, "1e-07"), (1e-5, 1_803_460, "1e-07")])
 def test_ten_nths_are_refused_unless_they_are_asked_for(delta, count, better):
-    with pytest.raises(InvalidArgumentError, match=rf"delta={delta:g} .* n={count} records.* --delta {float(better):g}"):
+    with pytest.raises(InvalidArgumentError,
+                       match=rf"delta={delta:g} .* n={count} records.* --delta {float(better):g}"):
         check_delta(DataLensConfig(delta=delta), count)
     with pytest.warns(PrivacyWarning, match="outright"):
         check_delta(DataLensConfig(delta=delta, allow_large_delta=True), count)

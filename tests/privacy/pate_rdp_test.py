@@ -93,10 +93,9 @@ def winners(votes, stddev):
     """Logarithms of GNMax' probabilities of each answer, by quadrature over the winner's noise."""
     probabilities = []
     for winner, count in enumerate(votes):
-        rest = np.delete(votes, winner)
-        values, _ = integrate.quad_vec(lambda x: np.exp(
-            stats.norm.logpdf(x) + special.log_ndtr((count - rest) / stddev + x).sum()), -12, 12, epsrel=1e-12,
-            epsabs=0, limit=2000)
+        leads = (count - np.delete(votes, winner)) / stddev
+        values, _ = integrate.quad_vec(lambda x, leads=leads: np.exp(
+            stats.norm.logpdf(x) + special.log_ndtr(leads + x).sum()), -12, 12, epsrel=1e-12, epsabs=0, limit=2000)
         probabilities.append(values)
     return np.log(probabilities)
 
@@ -211,8 +210,8 @@ def test_the_price_of_publishing_covers_every_pair_of_scales(order, beta, stddev
         scale = math.exp(log_ratio)
         shift = min(1.0, scale) / stddev  # In units of the first one's noise.
 
-        def log_density(x):
-            return order * stats.norm.logpdf(x) + (1 - order) * stats.norm.logpdf(x, shift, scale)
+        def log_density(x, other=stats.norm(shift, scale)):
+            return order * stats.norm.logpdf(x) + (1 - order) * other.logpdf(x)
 
         grid = np.linspace(-60, 60, 400_001)
         divergence = special.logsumexp(log_density(grid)) + math.log(grid[1] - grid[0])

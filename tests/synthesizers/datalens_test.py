@@ -128,7 +128,7 @@ def test_an_earlier_step_is_exported_with_the_smaller_epsilon_of_its_own_charges
 
 
 def test_nothing_private_is_in_the_generator(run):
-    import tensorflow as tf  # pylint: disable=import-outside-toplevel
+    import tensorflow as tf
 
     names = tf.train.list_variables(str(run.folder.generator / "1" / "variables" / "variables"))
     shapes = [tuple(shape) for name, shape in names if name.endswith("VARIABLE_VALUE")]

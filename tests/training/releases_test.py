@@ -232,7 +232,7 @@ def test_a_torn_line_is_charged_as_the_costliest_release(tmp_path):
 
 def test_a_release_of_other_settings_is_refused(tmp_path):
     releases = start(tmp_path)
-    store = ReleaseStore(releases._store._directory)  # pylint: disable=protected-access
+    store = ReleaseStore(releases._store._directory)
     charge = releases.ledger.spend(dp_accounting.SelfComposedDpEvent(releases.event, 3), step=1)
     store.store(1, charge, SUMS, releases.ledger)
     with pytest.raises(LedgerError, match="Release 1 .* was paid for by charge 0, 3-fold, and takes 2"):
