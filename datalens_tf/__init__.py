@@ -6,14 +6,14 @@ __version__ = "0.1.0"
 
 # Loaded on first use: TensorFlow takes seconds to import.
 _LAZY = {
-    "ClassifierConfig": "datalens_tf.classification.settings",
-    "DataLens": "datalens_tf.synthesizers.datalens",
-    "DataLensConfig": "datalens_tf.config",
+    "ClassifierConfig": "datalens_tf.classification.classifier_config",
+    "DataLens": "datalens_tf.methods.datalens",
+    "DataLensConfig": "datalens_tf.methods.datalens",
     "PerformanceOptions": "datalens_tf.config",
-    "PRESETS": "datalens_tf.config",
+    "PRESETS": "datalens_tf.methods.datalens",
     "DataLensError": "datalens_tf.errors",
     "PrivateClassifier": "datalens_tf.classification.classifier",
-    "Synthesizer": "datalens_tf.synthesizers.base",
+    "Synthesizer": "datalens_tf.methods.base",
     "TopAgg": "datalens_tf.mechanisms.topagg",
     "TopAggLayer": "datalens_tf.mechanisms.topagg_layer",
     "load_dataset": "datalens_tf.data.datasets",

@@ -54,3 +54,8 @@ def everywhere(change: Callable[[str], str], value: Any) -> Any:
         case list() | tuple():
             return [everywhere(change, item) for item in value]
     return value
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,5 +1,6 @@
 """Settings of a run: what decides privacy and quality, what cannot, and the papers' presets."""
 
+import abc
 import collections
 import dataclasses
 import hashlib
@@ -75,8 +76,6 @@ class RunConfig:
     seed: int = 0
     insecure_noise_seed: int | None = None
 
-    # Of the methods whose name is one of these.
-    METHODS: typing.ClassVar[tuple[str, ...]] = ()
     # On which data constants were chosen, for the statement, in sentences; and these data sets by name.
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
@@ -85,7 +84,7 @@ class RunConfig:
     def __post_init__(self):
         v = _validate
         check_magnitudes(vars(self))
-        v.one_of("method", self.method, self.METHODS)
+        v.one_of("method", self.method, [type(self).method])
         if self.image_shape is not None:
             object.__setattr__(self, "image_shape", tuple(self.image_shape))
             v.require(
@@ -199,23 +198,23 @@ class MethodConfig(RunConfig):
         """The settings for this budget, whatever the data: the defaults, where a method says nothing else."""
         return cls(epsilon=epsilon)
 
+    @classmethod
+    def preset(cls, dataset: str, epsilon: float | None) -> "typing.Self":
+        """The settings for a data set and this budget: those for the budget, where a method says nothing else."""
+        return cls.for_budget(epsilon).replace(dataset=dataset)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataLensConfig(MethodConfig):
-    """Everything that decides the privacy and the quality of a DataLens run (the paper's symbols in brackets).
-
-    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
+class VotingConfig(MethodConfig):
+    """What the settings of every method with teachers share (see `training.teachers` and `models.ensemble`).
 
     Attributes:
       num_teachers: teacher discriminators [N], one per disjoint partition.
-      batch_size: synthetic images aggregated per generator step [m].
-      top_k: coordinates each teacher votes on, per image [k]; None for all of them.
-      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
-      noise_stddev: standard deviation of the noise on the vote sum [sigma], in votes.
-      vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1]; None for no threshold: an
-        image is then moved along the noisy votes divided by top_k.
-      quantization: how a gradient becomes a vote, `stochastic` or `sign`.
-      step_size: how far an image is moved along the released direction [gamma], in pixel units.
+      batch_size: synthetic images that the teachers vote on per step [m].
+      num_steps: steps, each with one release; fewer where the budget does not pay for them. None: as many as it pays
+        for.
+      noise_stddev: standard deviation of the noise on the sum of votes [sigma], in votes; None calibrates it to the
+        budget and num_steps.
       teacher_batch_size: records in a teacher's batch; smaller partitions are used whole.
       warmup_teacher_steps: optimizer steps of every teacher before the first generator step. Free in privacy.
       teacher_steps: optimizer steps of every teacher per generator step.
@@ -225,47 +224,27 @@ class DataLensConfig(MethodConfig):
       discriminator_filters, discriminator_units: widths of a teacher's convolutions and of its dense layer.
       precision: of the teachers' matrix products, `float32` or `mixed_bfloat16`.
       learning_rate, beta_1, beta_2: the teachers' Adam. beta_2 <= 0.99, so that bfloat16 second moments still decay.
-      num_steps: generator steps [T] at most; None trains until the budget is spent.
       partition_seed: public seed of the assignment of records to partitions.
-      num_owners: number of data owners who keep their records, each with its share of the teachers, and each adding a
-        share of the noise, so that nobody sees votes without noise. None where one party holds all records.
-      owner_tolerance: how many owners may tell others the noise that they added, or add none, with noise_stddev still
-        reached by the rest: every share's variance is noise_stddev^2 / (num_owners - owner_tolerance).
     """
 
-    method: str = "datalens"
-    num_teachers: int = 4000
-    batch_size: int = 15
-    top_k: int | None = 200
-    clip: float | None = 1e-5
-    noise_stddev: float = 5000.0
-    vote_threshold: float | None = 0.7
-    quantization: str = "stochastic"
-    step_size: float = 1e-3
-    teacher_batch_size: int = 15
-    warmup_teacher_steps: int = 10
-    teacher_steps: int = 2
-    instance_noise: float = 0.0
-    discriminator_filters: int = 32
-    discriminator_units: int = 256
+    num_teachers: int = 1000
+    batch_size: int = 32
+    num_steps: int | None = 500
+    noise_stddev: float | None = None
+    teacher_batch_size: int = 32
+    warmup_teacher_steps: int = 30
+    teacher_steps: int = 1
+    instance_noise: float = 0.3
+    discriminator_filters: int = 8
+    discriminator_units: int = 32
     precision: str = "float32"
     learning_rate: float = 1e-3
     beta_1: float = 0.5
     beta_2: float = 0.99
-    num_steps: int | None = None
     partition_seed: int = 0
-    num_owners: int | None = None
-    owner_tolerance: int = 0
 
-    METHODS: typing.ClassVar[tuple[str, ...]] = ("datalens",)
-    CHOSEN: typing.ClassVar[str] = (
-        "num_teachers, batch_size, top_k, noise_stddev, vote_threshold, clip and latent_dim of the presets for MNIST, "
-        "Fashion-MNIST and CelebA are those of the DataLens authors' commands for these data sets; the defaults are "
-        "those for MNIST. How teachers and generator are trained (warmup_teacher_steps, teacher_steps, instance_noise, "
-        "ema_decay, output_contrast) was chosen on MNIST, whose real test split was looked at. The preset for CIFAR-10 "
-        "was made after that for Fashion-MNIST, that for Places365 without a published model, and that for the digits "
-        "on MNIST's digits reduced to 8x8.")
-    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "celeba", "celeb_a")
+    # Only some methods let owners keep their records.
+    num_owners: typing.ClassVar[int | None] = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -273,40 +252,24 @@ class DataLensConfig(MethodConfig):
         for name in ("num_teachers", "batch_size", "teacher_batch_size", "teacher_steps", "discriminator_filters",
                      "discriminator_units"):
             v.integer(name, getattr(self, name), at_least=1)
-        if self.top_k is not None:
-            v.integer("top_k", self.top_k, at_least=1)
-        if self.image_shape is not None and self.top_k is not None:
-            check_top_k(self.top_k, self.image_shape)
-        v.integer("warmup_teacher_steps", self.warmup_teacher_steps, at_least=0)
-        for name in ("noise_stddev", "step_size", "learning_rate"):
-            v.positive(name, getattr(self, name))
+        if self.num_steps is not None:
+            v.integer("num_steps", self.num_steps, at_least=1)
+        for name in ("warmup_teacher_steps", "partition_seed"):
+            v.integer(name, getattr(self, name), at_least=0)
+        if self.noise_stddev is not None:
+            v.positive("noise_stddev", self.noise_stddev)
         v.real("instance_noise", self.instance_noise)
         v.require(self.instance_noise >= 0, "instance_noise", self.instance_noise, ">= 0")
-        if self.clip is not None:
-            v.positive("clip", self.clip)
-        if self.vote_threshold is not None:
-            v.between("vote_threshold", self.vote_threshold, 0, 1)
-        v.one_of("quantization", self.quantization, QUANTIZATIONS)
+        v.positive("learning_rate", self.learning_rate)
         v.between("beta_1", self.beta_1, 0, 1, open_high=True)
         v.between("beta_2", self.beta_2, 0, 0.99)
         v.one_of("precision", self.precision, PRECISIONS)
-        if self.num_steps is not None:
-            v.integer("num_steps", self.num_steps, at_least=1)
-        v.integer("partition_seed", self.partition_seed, at_least=0)
-        v.integer("owner_tolerance", self.owner_tolerance, at_least=0)
-        if self.num_owners is not None:
-            v.integer("num_owners", self.num_owners, at_least=1)
-            v.require(self.num_owners <= self.num_teachers, "num_owners", self.num_owners,
-                      f"<= num_teachers={self.num_teachers}")
-            v.require(self.noise == "gaussian", "noise", self.noise,
-                      "to be 'gaussian' where owners add shares of it: rounded shares do not add up to rounded noise")
-        v.require(self.owner_tolerance < (self.num_owners or 1), "owner_tolerance", self.owner_tolerance,
-                  f"< num_owners={self.num_owners}, the number of those who add noise")
 
-    @property
-    def noise_share(self) -> float:
-        """The part of the noise's variance that one owner adds."""
-        return 1.0 / ((self.num_owners or 1) - self.owner_tolerance)
+    @abc.abstractmethod
+    def mechanism(self) -> Any:
+        """What releases the votes: a `mechanisms.base.Mechanism`, whose noise multiplier is `noise_stddev` divided by its
+        sensitivity. The settings must be resolved: noise_stddev and image_shape known.
+        """
 
 
 def check_magnitudes(numbers_by_name: Mapping[str, Any]) -> None:
@@ -359,13 +322,6 @@ def numbered(num_classes: int | None) -> tuple[str, ...] | None:
     return tuple(map(str, range(num_classes)))
 
 
-def check_top_k(top_k: int, image_shape: tuple[int, int, int]) -> None:
-    """Raises InvalidArgumentError where an image has fewer numbers."""
-    numbers = math.prod(image_shape)
-    _validate.require(top_k <= numbers, "top_k", top_k,
-                      f"<= {numbers}, the numbers in one image of shape {image_shape}")
-
-
 def config_digest(text: str) -> str:
     """A fingerprint of a `config.json`, as its ledger has it. Of the text: settings added later must not change it."""
     return hashlib.sha256(text.encode()).hexdigest()
@@ -413,68 +369,3 @@ class PerformanceOptions:
         if self.bank_memory_gb is not None:
             _validate.real("bank_memory_gb", self.bank_memory_gb)
             _validate.require(self.bank_memory_gb >= 0, "bank_memory_gb", self.bank_memory_gb, ">= 0")
-
-
-# How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2
-# teacher steps without instance noise, teachers memorise their 15 records and the generator comes out worse.
-_TRAINING = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
-                 precision="mixed_bfloat16")
-
-
-def _presets() -> dict[tuple[str, float], DataLensConfig]:
-    """The papers' presets: the authors' commands, where they disagree with the paper's text. Of Places365 the paper
-    leaves out N, m, sigma and beta: these are our choice. And CIFAR-10 and the digits, which the paper does not have.
-    """
-    columns = ("num_teachers", "batch_size", "top_k", "noise_stddev", "vote_threshold", "clip", "latent_dim")
-    table = {
-        ("mnist", 1.0): (4000, 15, 200, 5000.0, 0.7, 1e-5, 50),
-        ("fashion_mnist", 1.0): (4000, 15, 200, 5000.0, 0.9, 1e-5, 50),
-        ("celeba_gender", 1.0): (6000, 27, 700, 9000.0, 0.85, 1e-5, 100),
-        ("celeba_hair", 1.0): (8000, 15, 700, 9000.0, 0.9, 1e-5, 100),
-        ("places365", 1.0): (6000, 20, 700, 9000.0, 0.85, 1e-5, 100),
-        ("mnist", 10.0): (4000, 15, 300, 800.0, 0.2, 1e-5, 50),
-        ("fashion_mnist", 10.0): (4000, 15, 350, 1000.0, 0.27, 1e-5, 64),
-        ("celeba_gender", 10.0): (6000, 27, 500, 700.0, 0.12, None, 100),
-        ("celeba_hair", 10.0): (4000, 30, 500, 700.0, 0.25, None, 100),
-        ("places365", 10.0): (6000, 20, 700, 700.0, 0.12, None, 100),
-        # Ours: the papers have no colour images of this size. After Fashion-MNIST, at nearly the same cost of a step.
-        ("cifar10", 1.0): (4000, 15, 300, 6000.0, 0.8, 1e-5, 100),
-        ("cifar10", 10.0): (4000, 15, 350, 1000.0, 0.25, 1e-5, 100),
-    }
-    published = {
-        (dataset, epsilon): DataLensConfig(
-            dataset=dataset, epsilon=epsilon, teacher_batch_size=row[1], **_TRAINING, **dict(zip(columns, row)),
-            # Of 1.8 million records, which all hold a place in the partitions, 1e-5 would be 18/n.
-            **({"delta": 1e-7} if dataset == "places365" else {}))
-        for (dataset, epsilon), row in table.items()
-    }
-    # Ours, not the papers': 1,438 records of 8x8 pixels, so few teachers and epsilon 10. Chosen on as many MNIST
-    # digits reduced to 8x8, never on the digits themselves. The noise pays for 60 steps.
-    digits = DataLensConfig(
-        dataset="digits", epsilon=10.0, num_teachers=200, top_k=32, noise_stddev=170.0, vote_threshold=0.5,
-        latent_dim=8, warmup_teacher_steps=20, teacher_steps=1, instance_noise=0.5, ema_decay=0.9)
-    return {**published, ("digits", 10.0): digits}
-
-
-PRESETS = _presets()
-
-
-def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> MethodConfig:
-    """Settings for a data set, with this budget.
-
-    Of DataLens the papers publish settings for epsilon 1 and 10; another budget takes those of the nearer one (in
-    ratio), and the accountant decides how many steps it pays for. Other methods' settings (`MethodConfig.for_budget`)
-    are for every data set.
-
-    Raises:
-      InvalidArgumentError: no such preset or method, or epsilon <= 0.
-    """
-    if method != "datalens":
-        from datalens_tf.methods import config_class  # It needs this module.
-
-        return config_class(method).for_budget(epsilon).replace(dataset=name)
-    _validate.one_of("preset", name, sorted({dataset for dataset, _ in PRESETS}))
-    _validate.positive("epsilon", epsilon)
-    published = min((budget for dataset, budget in PRESETS if dataset == name),
-                    key=lambda budget: abs(math.log(epsilon / budget)))
-    return PRESETS[name, published].replace(epsilon=float(epsilon))

@@ -13,12 +13,15 @@ import pytest
 import tensorflow as tf
 
 import datalens_tf
-from datalens_tf.config import ACCOUNTANTS, DataLensConfig, MethodConfig, config_digest
-from datalens_tf.mechanisms import SecureGaussianNoise, TopAgg
-from datalens_tf.methods import DataLensPlusConfig, config_from_json
-from datalens_tf.privacy import PrivacyLedger, accounting, privacy_statement, render_text
-from datalens_tf.serving.verification import verify
-from datalens_tf.synthesizers.registry import synthesizer
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import render_text
+from datalens_tf.auditing.verification import verify
+from datalens_tf.config import ACCOUNTANTS, MethodConfig, config_digest
+from datalens_tf.mechanisms import SecureGaussianNoise
+from datalens_tf.methods.datalens import DataLensConfig, privacy_statement
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.registry import config_from_json, synthesizer
 from tests.training import tiny
 
 CHECKPOINTS = pathlib.Path(__file__).parents[1] / "checkpoints"
@@ -54,7 +57,7 @@ def problems(entry: pathlib.Path, scratch: pathlib.Path, readme: str) -> list[st
     if statement["delta"] != config.delta or statement["accountant"] != config.accountant:
         found.append("the statement is for another delta or accountant")
     for name in ACCOUNTANTS:
-        spent = accounting.epsilon(event, ledger.num_charges, config.delta, name)
+        spent = accountants.epsilon(event, ledger.num_charges, config.delta, name)
         stated = [statement["epsilon_by_accountant"].get(name)]
         if name == statement["accountant"]:
             stated.append(statement["epsilon"])
@@ -76,7 +79,7 @@ def charge_event(config: MethodConfig) -> dp_accounting.DpEvent:
     """What one charge costs under these settings."""
     if isinstance(config, DataLensPlusConfig):
         return dp_accounting.GaussianDpEvent(config.noise_multiplier)
-    return TopAgg.from_config(config).dp_event(config.batch_size)
+    return config.mechanism().dp_event(config.batch_size)
 
 
 def test_released_generators_are_as_private_as_they_say(tmp_path):
@@ -127,7 +130,7 @@ def make_honest(tmp_path):
 
 def write_ledger(entry, config, event=None, num_charges=20):
     """Settings, a ledger with that many charges, and the statement that belongs to them."""
-    mechanism = TopAgg.from_config(config)
+    mechanism = config.mechanism()
     event = event or mechanism.dp_event(config.batch_size)
     (entry / "ledger.jsonl").unlink(missing_ok=True)
     ledger = PrivacyLedger.create(

@@ -16,15 +16,14 @@ import numpy as np
 import pytest
 
 from datalens_tf import _files, cli, errors
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.cli import training
-from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.data import datasets
 from datalens_tf.data.datasets import load_dataset
-from datalens_tf.evaluation import utility
-from datalens_tf.methods import config_class
-from datalens_tf.privacy import PrivacyLedger
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import config_class, preset
 from datalens_tf.serving.client import ServerError
-from datalens_tf.training import callbacks
+from datalens_tf.training import callbacks, classifier
 
 # A run of seconds: four teachers, tiny networks.
 TINY = [
@@ -568,7 +567,7 @@ def test_export_once_per_version(finished, tmp_path, datalens):
 @pytest.fixture(name="small_protocol")
 def fixture_small_protocol(monkeypatch):
     """300 images make an evaluation of a run quick."""
-    monkeypatch.setattr(utility, "FROZEN", dataclasses.replace(utility.FROZEN, num_synthetic=300))
+    monkeypatch.setattr(classifier, "FROZEN", dataclasses.replace(classifier.FROZEN, num_synthetic=300))
 
 
 def test_evaluate_a_run_draws_anew_for_every_seed(finished, tmp_path, datalens, small_protocol):

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datalens_tf import methods
+from datalens_tf.accounting import accountants
+from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.classification.settings import ClassifierConfig
-from datalens_tf.config import (
-    ACCOUNTANTS, PRESETS, QUANTIZATIONS, DataLensConfig, PerformanceOptions, config_digest, preset)
+from datalens_tf.config import ACCOUNTANTS, QUANTIZATIONS, PerformanceOptions, config_digest
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.errors import DataLensError, InvalidArgumentError
-from datalens_tf.mechanisms import TopAgg
-from datalens_tf.privacy import accounting
+from datalens_tf.methods.datalens import PRESETS, DataLensConfig
+from datalens_tf.methods.registry import config_classes, preset
 
 # The authors' commands: N, m, k, sigma, beta, c, z.
 PUBLISHED = {
@@ -40,24 +40,24 @@ def test_presets_are_the_published_settings(key):
 
 @pytest.mark.parametrize("key,classic,exact", [(("mnist", 1.0), 86, 149), (("mnist", 10.0), 109, 142)])
 def test_presets_pay_for_the_known_number_of_steps(key, classic, exact):
-    event = TopAgg.from_config(PRESETS[key]).dp_event(PRESETS[key].batch_size)
-    assert accounting.max_steps(event, key[1], 1e-5, "classic_rdp") == classic
-    assert accounting.max_steps(event, key[1], 1e-5, "gdp") == exact
+    event = PRESETS[key].mechanism().dp_event(PRESETS[key].batch_size)
+    assert accountants.max_steps(event, key[1], 1e-5, "classic_rdp") == classic
+    assert accountants.max_steps(event, key[1], 1e-5, "gdp") == exact
 
 
 @pytest.mark.parametrize("key", sorted(set(PRESETS) - set(PUBLISHED)))
 def test_presets_of_our_own_pay_for_enough_steps(key):
-    event = TopAgg.from_config(PRESETS[key]).dp_event(PRESETS[key].batch_size)
-    assert accounting.max_steps(event, key[1], 1e-5, "gdp") >= 30
+    event = PRESETS[key].mechanism().dp_event(PRESETS[key].batch_size)
+    assert accountants.max_steps(event, key[1], 1e-5, "gdp") >= 30
 
 
 def test_the_digits_preset_fits_the_digits():
     config, dataset = preset("digits", 10.0), load_dataset("digits")
     assert config.num_teachers <= len(dataset)
     config.replace(image_shape=dataset.image_shape, num_classes=dataset.num_classes)
-    event = TopAgg.from_config(config).dp_event(config.batch_size)
-    steps = accounting.max_steps(event, 10.0, config.delta, config.accountant)
-    assert steps >= 20 and accounting.epsilon(event, steps, config.delta, "gdp") <= 10.0
+    event = config.mechanism().dp_event(config.batch_size)
+    steps = accountants.max_steps(event, 10.0, config.delta, config.accountant)
+    assert steps >= 20 and accountants.epsilon(event, steps, config.delta, "gdp") <= 10.0
 
 
 @pytest.mark.parametrize("epsilon,nearest", [(0.2, 1.0), (1.0, 1.0), (3.0, 1.0), (3.3, 10.0), (50, 10.0)])
@@ -112,7 +112,7 @@ def test_replace_checks_again_and_knows_its_fields():
         DataLensConfig().replace(sigma=1.0)
 
 
-CONFIGS = st.builds(
+configs = st.builds(
     DataLensConfig, image_shape=st.sampled_from([None, (28, 28, 1), (64, 64, 3)]),
     num_classes=st.sampled_from([None, 10]), dataset=st.text(max_size=20),
     top_k=st.none() | st.integers(1, 784), vote_threshold=st.none() | st.floats(0, 1),
@@ -123,7 +123,7 @@ CONFIGS = st.builds(
 
 
 @settings(deadline=None)
-@given(config=CONFIGS)
+@given(config=configs)
 def test_json_and_back(config):
     again = DataLensConfig.from_json(config.to_json())
     assert again == config and again.to_json() == config.to_json()
@@ -193,7 +193,7 @@ def test_performance_options_are_checked(name, value):
         PerformanceOptions(**{name: value})
 
 
-KINDS = {kind.__name__: kind for kind in (*methods.CONFIGS.values(), ClassifierConfig, PateClassifierConfig)}
+KINDS = {kind.__name__: kind for kind in (*config_classes().values(), ClassifierConfig, PateClassifierConfig)}
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

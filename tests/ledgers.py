@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from datalens_tf.privacy import PrivacyLedger
+from datalens_tf.accounting.ledger import PrivacyLedger
 
 LOSSES = ("everything", "the last charges", "another run's")
 

@@ -18,19 +18,19 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files, _validate
+from datalens_tf.accounting import verification
+from datalens_tf.accounting.statement import Guarantee, make_statement, render_text
 from datalens_tf.classification import networks
-from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import numbered
 from datalens_tf.data.datasets import Dataset, as_dataset, to_unit, usable_only, with_data
 from datalens_tf.data.identity import Fingerprint
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
-from datalens_tf.evaluation.results import make_results_folder, results_folder
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
-from datalens_tf.privacy import verification
-from datalens_tf.privacy.statement import Guarantee, make_statement, render_text
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.loop import Loop
+from datalens_tf.training.results import make_results_folder, results_folder
 from datalens_tf.training.run_folder import RunFolder, open_run, open_unpriced_run
 
 _ASSUMPTIONS = (

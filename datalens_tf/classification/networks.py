@@ -11,8 +11,8 @@ from datalens_tf import _validate, rng
 from datalens_tf.classification import allowed_layers
 from datalens_tf.data.datasets import padded, to_unit
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.evaluation.utility import paper_classifier
 from datalens_tf.mechanisms.noise import SecretStream
+from datalens_tf.training.classifier import paper_classifier
 
 layers = tf.keras.layers
 _ANYWHERE = ("compute the same of a record wherever it is among others. It does not on this device: set "

@@ -24,6 +24,9 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import _files, _validate, rng
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import Guarantee, make_statement, render_text, round_up
 from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data.datasets import Dataset, to_unit, with_data
@@ -31,11 +34,15 @@ from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import BudgetExhaustedError, DataError
 from datalens_tf.mechanisms.gnmax import (
-    NO_ANSWER, ConfidentGNMax, GNMax, InteractiveGNMax, LabelVotes, LNMax, count_votes)
+    NO_ANSWER,
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LabelVotes,
+    LNMax,
+    count_votes,
+)
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
-from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import PrivacyLedger
-from datalens_tf.privacy.statement import Guarantee, make_statement, render_text, round_up
 from datalens_tf.training.run_folder import RunFolder, open_run
 
 if typing.TYPE_CHECKING:
@@ -125,7 +132,7 @@ class Plan:
     def epsilon(self, group: individual.BudgetGroup) -> float:
         """Of all steps, for the records with this budget."""
         config = self.config
-        return accounting.epsilon(self.event(group.record_votes), config.num_rounds, config.delta, config.accountant)
+        return accountants.epsilon(self.event(group.record_votes), config.num_rounds, config.delta, config.accountant)
 
 
 def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarray | None = None) -> Plan:
@@ -198,8 +205,8 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
       DataLensError: settings, data or folder that are not what they must be; nothing was charged, unless it says so.
     """
     from datalens_tf.classification.student import save_student, train_student
-    from datalens_tf.evaluation.utility import predict_probabilities
     from datalens_tf.training.checkpoint import ReleaseStore, exclusive
+    from datalens_tf.training.classifier import predict_probabilities
     from datalens_tf.training.releases import warn_of_lost_steps
 
     if queries.shape != (config.num_queries, *dataset.image_shape):
@@ -315,7 +322,7 @@ def _calibrated(plan: Plan) -> float:
         def event(stddev):
             return dataclasses.replace(plan, config=config.replace(noise_stddev=stddev)).event(group.record_votes)
 
-        return accounting.calibrate(event, config.num_rounds, group.epsilon, config.delta, config.accountant,
+        return accountants.calibrate(event, config.num_rounds, group.epsilon, config.delta, config.accountant,
                                     precision=1e-6)
 
     return max(map(needed, plan.groups))
@@ -327,7 +334,7 @@ def _statement(plan: Plan, ledger: PrivacyLedger, num_burnt: int, noise: NoiseSo
     config, mechanism = plan.config, plan.mechanism()
     private = noise.is_secure
     # Burnt charges are paid by all.
-    by_budget = [dataclasses.asdict(group) | {"epsilon": accounting.epsilon(
+    by_budget = [dataclasses.asdict(group) | {"epsilon": accountants.epsilon(
         plan.event(group.record_votes), ledger.num_charges, config.delta, config.accountant) if private else None,
         "epsilon_budget": group.epsilon} for group in plan.groups]
     facts = {

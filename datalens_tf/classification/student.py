@@ -11,6 +11,7 @@ from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import utility
+from datalens_tf.training import classifier
 
 
 def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifierConfig) -> tf.keras.Model:
@@ -32,10 +33,10 @@ def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifier
         raise InvalidArgumentError(f"Expected vote_threshold={config.vote_threshold} to let some answers pass: no "
                                    "query has a label.")
     data = as_dataset(images[labelled], labels[labelled], config.num_classes, name="labelled queries")
-    model = utility.paper_classifier(data.image_shape, config.num_classes, config.seed)
+    model = classifier.paper_classifier(data.image_shape, config.num_classes, config.seed)
     model.compile(tf.keras.optimizers.Adam(config.student_learning_rate),
                   tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    batches = utility.ShuffledBatches(data, min(config.student_batch_size, len(data)), config.seed)
+    batches = classifier.ShuffledBatches(data, min(config.student_batch_size, len(data)), config.seed)
     model.fit(batches, shuffle=False, epochs=-(-config.student_steps // len(batches)), verbose=0)
     return model
 
@@ -47,7 +48,7 @@ def save_student(model: tf.keras.Model, path: pathlib.Path) -> None:
 
 def load_student(path: pathlib.Path, config: PateClassifierConfig) -> tf.keras.Model:
     """Inverse of `save_student`, for the settings in the run folder."""
-    model = utility.paper_classifier(config.image_shape, config.num_classes, config.seed)
+    model = classifier.paper_classifier(config.image_shape, config.num_classes, config.seed)
     arrays = _files.read_npz(path, _files.exactly({f"{n:03d}": w for n, w in enumerate(model.get_weights())}))
     model.set_weights([arrays[name] for name in sorted(arrays)])
     return model
@@ -55,7 +56,7 @@ def load_student(path: pathlib.Path, config: PateClassifierConfig) -> tf.keras.M
 
 def evaluate_student(model: tf.keras.Model, test: Dataset) -> dict[str, Any]:
     """Accuracy, areas under the one-vs-rest ROC curves, and the curves, on labelled records; a JSON-able dictionary."""
-    probabilities = utility.predict_probabilities(model, test.images)
+    probabilities = classifier.predict_probabilities(model, test.images)
     return {"dataset": test.name, "num_test": len(test), "class_names": list(test.class_names),
             "accuracy": float(np.mean(np.argmax(probabilities, 1) == test.labels)),
             **utility.roc_curves(test, [probabilities]), "privacy_note": utility.PRIVACY_NOTE}

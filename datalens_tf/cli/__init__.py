@@ -23,7 +23,6 @@ from datalens_tf.cli import classify, evaluation, generators, pate, plan, privac
 from datalens_tf.config import check_magnitudes
 from datalens_tf.errors import DataLensError, InterruptionWarning, InvalidArgumentError, PrivacyWarning
 
-
 EXIT_STATUSES = {
     0: "done",
     1: "something failed that other flags may not mend: a server or another process did not answer, training "
@@ -95,7 +94,7 @@ def _verdict(error: BaseException) -> tuple[int, str]:
         case flags.Error():  # of --flagfile
             return 2, str(error)
         case _ if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's.
-            return 2, f"This needs more memory than there is: use smaller settings or less data."
+            return 2, "This needs more memory than there is: use smaller settings or less data."
         case KeyboardInterrupt():
             return 130, "Interrupted. Of a training run nothing released is lost: `train --resume` continues it."
         case _:

@@ -7,10 +7,10 @@ import pathlib
 from typing import Any, Callable
 
 from datalens_tf import _text
-from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.accounting.statement import render_text
+from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.cli import common
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
-from datalens_tf.privacy.statement import render_text
 
 _FLAGS = ("dataset", "classes", "epsilon", "delta", "allow_large_delta", "accountant", "noise", "seed", "batch_size",
           "clip_norm", "top_k_norm", "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate",

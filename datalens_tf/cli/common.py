@@ -18,9 +18,10 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from datalens_tf import _files, _text
-from datalens_tf.config import PRESETS, MethodConfig, check_classes, numbered, preset
+from datalens_tf.config import MethodConfig, check_classes, numbered
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.methods import config_class, config_from_json
+from datalens_tf.methods.datalens import PRESETS
+from datalens_tf.methods.registry import config_class, config_from_json, preset
 
 PRESET_HELP = f"take the settings made for this data set: {', '.join(sorted({dataset for dataset, _ in PRESETS}))}"
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
@@ -213,16 +214,16 @@ def load_run(folder: pathlib.Path):
     """The finished run in a folder."""
     config = stored_config(folder)
 
-    from datalens_tf.synthesizers.registry import synthesizer
+    from datalens_tf.methods.registry import synthesizer
 
     return synthesizer(config.method).load(folder)
 
 
 def drawer(model: str) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
     """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names."""
-    from datalens_tf.privacy.verification import export_statement
-    from datalens_tf.serving.drawing import sample_from
+    from datalens_tf.accounting.verification import export_statement
     from datalens_tf.serving.export import load_generator, read_metadata
+    from datalens_tf.serving.sampling import sample_from
 
     folder = pathlib.Path(model)
     if (folder / "config.json").is_file():

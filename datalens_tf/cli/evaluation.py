@@ -9,8 +9,7 @@ import re
 from typing import Callable
 
 from datalens_tf import _files, _text, _validate
-from datalens_tf.cli.common import (
-    CLASSES, DATA_DIR_HELP, data_of_run, drawer, located, read_classes, stored_config)
+from datalens_tf.cli.common import CLASSES, DATA_DIR_HELP, data_of_run, drawer, located, read_classes, stored_config
 from datalens_tf.errors import InvalidArgumentError
 
 _METRICS = ("utility", "classifiers", "quality", "membership")
@@ -83,10 +82,11 @@ def _evaluate(args: argparse.Namespace) -> None:
         _validate.integer("seeds", args.seeds, at_least=1)
 
     from datalens_tf.data.datasets import load_dataset
-    from datalens_tf.evaluation import evaluate, results, utility
+    from datalens_tf.evaluation import evaluate
     from datalens_tf.evaluation.cache import Cache
     from datalens_tf.evaluation.report import RunFacts, write_public_report, write_report
     from datalens_tf.serving.export import version_folder
+    from datalens_tf.training import classifier, results
 
     if args.output_dir is None:
         folder, state_folder = results.make_results_folder(source), source
@@ -95,7 +95,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         with _files.clear_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
     evaluate.require_extra()
-    protocol = utility.FROZEN if args.protocol == utility.FROZEN.name else utility.paper_protocol(place)
+    protocol = classifier.FROZEN if args.protocol == classifier.FROZEN.name else classifier.paper_protocol(place)
     effort = evaluate.EFFORTS[args.effort]
     facts = RunFacts.read(source) if is_run else None if is_archive else RunFacts.read_export(version_folder(source))
 
@@ -122,7 +122,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         varied=f"Between seeds the classifier's initial weights, order of records and dropout differ; {varied}. The "
                "generator was trained once.",
         seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
-        state_dir=state_folder / "private" / "paper_protocol" if protocol is not utility.FROZEN else None,
+        state_dir=state_folder / "private" / "paper_protocol" if protocol is not classifier.FROZEN else None,
         inception_weights=args.inception_weights, cache=Cache(args.cache_dir))
     metrics = result.metrics
     _files.atomic_write(folder / results.METRICS, json.dumps(metrics, indent=2) + "\n")

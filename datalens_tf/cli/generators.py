@@ -108,7 +108,7 @@ def _convert(args: argparse.Namespace) -> None:
     """`datalens convert`."""
     target = pathlib.Path(args.output)
 
-    from datalens_tf.privacy.verification import export_statement
+    from datalens_tf.accounting.verification import export_statement
     from datalens_tf.serving import convert
     from datalens_tf.serving.export import load_generator
 

@@ -11,12 +11,20 @@ from typing import Callable
 import numpy as np
 
 from datalens_tf import _files, _text
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.cli.common import (
-    DATA_DIR_HELP, DATA_NAME_HELP, add_fields, data_name, data_of_run, field_names, given_fields, located,
-    write_sources)
+    DATA_DIR_HELP,
+    DATA_NAME_HELP,
+    add_fields,
+    data_name,
+    data_of_run,
+    field_names,
+    given_fields,
+    located,
+    write_sources,
+)
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.privacy.statement import round_up
 
 _DERIVED = ("method", "image_shape", "num_classes", "insecure_noise_seed")  # No flags.
 
@@ -57,7 +65,7 @@ def _pate_classify(args: argparse.Namespace) -> None:
     from datalens_tf.classification.budgets import deal_budgets, read_shares
     from datalens_tf.classification.pate import split_queries, train_pate
     from datalens_tf.data.datasets import load_dataset
-    from datalens_tf.evaluation.results import make_results_folder
+    from datalens_tf.training.results import make_results_folder
     from datalens_tf.training.run_folder import RunFolder
 
     def load(split):

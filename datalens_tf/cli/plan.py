@@ -5,9 +5,9 @@ import dataclasses
 import json
 from typing import Callable
 
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import ACCOUNTANTS
-from datalens_tf.privacy.statement import round_up
-from datalens_tf.theory.planner import plan
+from datalens_tf.planning.planner import plan
 
 
 def add_commands(command: Callable) -> None:

@@ -11,10 +11,18 @@ from typing import Any, Callable
 
 from datalens_tf import _files
 from datalens_tf.cli.common import (
-    DATA_DIR_HELP, PRESET_HELP, add_fields, data_of_run, given_fields, one_core_per_operation, preset_config,
-    stored_config)
-from datalens_tf.config import ACCOUNTANTS, DataLensConfig, PerformanceOptions
+    DATA_DIR_HELP,
+    PRESET_HELP,
+    add_fields,
+    data_of_run,
+    given_fields,
+    one_core_per_operation,
+    preset_config,
+    stored_config,
+)
+from datalens_tf.config import ACCOUNTANTS, PerformanceOptions
 from datalens_tf.errors import DataLensError, InvalidArgumentError
+from datalens_tf.methods.datalens import DataLensConfig
 
 
 def add_commands(command: Callable) -> None:
@@ -56,8 +64,8 @@ def _privacy(args: argparse.Namespace) -> None:
             raise InvalidArgumentError(f"Expected --ledger without --{(set(given) - {'delta'}).pop()}: ledgers hold "
                                        "what was spent; only --delta can be chosen.")
 
-        from datalens_tf.privacy.ledger import PrivacyLedger
-        from datalens_tf.privacy.report import composition_report, render_composition
+        from datalens_tf.accounting.ledger import PrivacyLedger
+        from datalens_tf.planning.pricing import composition_report, render_composition
 
         # A run folder stands for the ledger in it.
         paths = [path / "ledger.jsonl" if path.is_dir() else path for path in map(pathlib.Path, args.ledgers)]
@@ -72,7 +80,7 @@ def _privacy(args: argparse.Namespace) -> None:
     # A budget is asked about when it is given, or nothing else is.
     budget = config.epsilon if "epsilon" in given or "num_steps" not in given else None
 
-    from datalens_tf.privacy.report import privacy_report, render_tables
+    from datalens_tf.planning.pricing import privacy_report, render_tables
 
     report = privacy_report(config, budget, accountants)
     print(json.dumps(report, indent=2) if args.json else render_tables(report))
@@ -88,7 +96,7 @@ def _audit(args: argparse.Namespace) -> None:
         raise InvalidArgumentError(f"Expected a run of the method datalens to audit, got one of {config.method}.")
     config = config.replace(**given_fields(args, DataLensConfig))
 
-    from datalens_tf.evaluation.results import make_results_folder
+    from datalens_tf.training.results import make_results_folder
 
     if args.train and folder and args.output_dir is None:  # It looks at records.
         target = make_results_folder(folder)
@@ -99,7 +107,7 @@ def _audit(args: argparse.Namespace) -> None:
 
     import tqdm
 
-    from datalens_tf.privacy.audit import audit_releases, with_training
+    from datalens_tf.auditing.releases import audit_releases, with_training
 
     count = min(1000, config.num_teachers) if args.num_canaries is None else args.num_canaries
     # Each half of the audit may be wrong with half of the probability.
@@ -127,8 +135,8 @@ def _audit(args: argparse.Namespace) -> None:
 def _audited_training(args: argparse.Namespace, config: DataLensConfig, folder: pathlib.Path, num_canaries: int,
                       confidence: float, progress: Callable) -> dict[str, Any]:
     """Trains a run with canaries in the folder, and attacks it."""
+    from datalens_tf.auditing.canaries import audit_training
     from datalens_tf.data.datasets import load_dataset, with_data
-    from datalens_tf.privacy.canaries import audit_training
     from datalens_tf.training.callbacks import Progress
 
     one_core_per_operation(os.cpu_count())

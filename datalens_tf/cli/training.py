@@ -8,13 +8,30 @@ import typing
 from typing import Any, Callable
 
 from datalens_tf import _text
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.cli.common import (
-    DATA_DIR_HELP, DATA_NAME_HELP, PRESET_HELP, add_field, add_fields, data_name, data_of_run, field_names, field_texts,
-    given_fields, located, one_core_per_operation, preset_config, stop_on_signals, stored_config, write_sources)
-from datalens_tf.config import PRESETS, DataLensConfig, MethodConfig, PerformanceOptions
+    DATA_DIR_HELP,
+    DATA_NAME_HELP,
+    PRESET_HELP,
+    add_field,
+    add_fields,
+    data_name,
+    data_of_run,
+    field_names,
+    field_texts,
+    given_fields,
+    located,
+    one_core_per_operation,
+    preset_config,
+    stop_on_signals,
+    stored_config,
+    write_sources,
+)
+from datalens_tf.config import MethodConfig, PerformanceOptions
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.methods import CONFIGS, PateConfig, config_class
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.methods.datalens import PRESETS, DataLensConfig
+from datalens_tf.methods.registry import config_class, config_classes
+from datalens_tf.methods.voting import PateConfig
 
 # Filled in where they are None: by the data, or by the budget.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
@@ -35,14 +52,14 @@ def add_commands(command: Callable) -> None:
 
 def _add_settings(parser: Any) -> None:
     """A flag for every setting of any method; its help says for which, unless it is the same for all."""
-    texts = {method: field_texts(kind) for method, kind in CONFIGS.items()}
-    hints = {method: typing.get_type_hints(kind) for method, kind in CONFIGS.items()}
-    for name in dict.fromkeys(name for kind in CONFIGS.values() for name in field_names(kind)):
-        having = [method for method, kind in CONFIGS.items() if name in field_names(kind)]
+    texts = {method: field_texts(kind) for method, kind in config_classes().items()}
+    hints = {method: typing.get_type_hints(kind) for method, kind in config_classes().items()}
+    for name in dict.fromkeys(name for kind in config_classes().values() for name in field_names(kind)):
+        having = [method for method, kind in config_classes().items() if name in field_names(kind)]
         methods = {}
         for method in having:
             methods.setdefault(texts[method][name], []).append(method)
-        whole = len(methods) == 1 and len(having) == len(CONFIGS)
+        whole = len(methods) == 1 and len(having) == len(config_classes())
         text = "; ".join(text if whole else f"{', '.join(of)}: {text}" for text, of in methods.items())
         add_field(parser, name, [hints[method][name] for method in having], text)
 
@@ -54,7 +71,7 @@ def _train(args: argparse.Namespace) -> None:
     options = PerformanceOptions(**given_fields(args, PerformanceOptions))
 
     from datalens_tf.data.datasets import load_dataset
-    from datalens_tf.synthesizers.registry import synthesizer
+    from datalens_tf.methods.registry import synthesizer
     from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
     from datalens_tf.training.run_folder import RunFolder
 
@@ -136,7 +153,7 @@ def _method_settings(args: argparse.Namespace, method: str) -> dict[str, Any]:
     """The settings that the command line gave; refuses those of other methods."""
     kind = config_class(method)
     given = given_fields(args, kind)
-    for other in CONFIGS.values():
+    for other in config_classes().values():
         for name in sorted(set(given_fields(args, other)) - set(given)):
             raise InvalidArgumentError(f"Expected no --{name}: it is no setting of the method {method}.")
     return given

@@ -19,7 +19,7 @@ def add_commands(command: Callable) -> None:
 
 def _verify(args: argparse.Namespace) -> None:
     """`datalens verify`."""
-    from datalens_tf.serving.verification import CANNOT_KNOW, verify
+    from datalens_tf.auditing.verification import CANNOT_KNOW, verify
 
     path = pathlib.Path(args.path)
     if not path.exists():

@@ -210,11 +210,11 @@ def _load(name: str, data_dir: str | None, split: str, classes: Sequence[str] | 
     if name in ("mnist", "fashion_mnist", "cifar10"):
         return _load_tfds(name, name, data_dir, split)
     if name in ("celeba_gender", "celeba_hair"):
-        from datalens_tf.data.celeba import load_celeba  # It needs this module.
+        from datalens_tf.data.sources.celeba import load_celeba  # It needs this module.
 
         return load_celeba(name, data_dir, split)
     if name == "places365":
-        from datalens_tf.data.places365 import load_places365  # As well.
+        from datalens_tf.data.sources.places365 import load_places365  # As well.
 
         return load_places365(name, data_dir, split)
     if kind == "tfds" and place:
@@ -583,6 +583,3 @@ def _keyed_hash(file_name: str) -> bytes:
     return hashlib.blake2b(os.fsencode(file_name), key=b"datalens_tf record order", digest_size=16).digest()
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -66,7 +66,7 @@ def write_images(target: pathlib.Path, kind: str, images: np.ndarray, labels: np
 def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
     """PNG files `<label>/<number>.png`."""
     del class_names
-    from datalens_tf.evaluation.plots import png_bytes
+    from datalens_tf.data.image_grid import png_bytes
 
     for number, (image, label) in enumerate(zip(images, labels)):
         (folder / str(label)).mkdir(parents=True, exist_ok=True)

@@ -14,11 +14,11 @@ import sys
 from typing import Any, Mapping, Sequence
 
 from datalens_tf import _files, _text, _validate
+from datalens_tf.accounting import verification
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import charts, references
-from datalens_tf.evaluation.results import METRICS, result_file
-from datalens_tf.privacy import verification
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.training.results import METRICS, result_file
 
 SCHEMA_VERSION = 1  # of the metrics.json that can be read
 

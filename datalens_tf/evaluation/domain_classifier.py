@@ -14,7 +14,7 @@ import tensorflow as tf
 from datalens_tf import rng
 from datalens_tf.data import Dataset, to_unit
 from datalens_tf.evaluation.cache import Cache, data_key
-from datalens_tf.evaluation.utility import ShuffledBatches
+from datalens_tf.training.classifier import ShuffledBatches
 
 BATCH_SIZE = 256
 LEARNING_RATE = 2e-3

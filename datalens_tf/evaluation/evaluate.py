@@ -24,6 +24,7 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import charts, classifiers, image_quality, membership, utility
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.evaluation.domain_classifier import domain_classifier
+from datalens_tf.training import classifier
 
 SCHEMA_VERSION = 1  # of metrics.json; docs/reference/metrics.schema.json describes it
 METRICS = ("utility", "classifiers", "quality", "membership")
@@ -135,7 +136,7 @@ class Stages:
 def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Dataset | None, test: Dataset, *,
              source: str, varied: str, effort: Effort = EFFORTS["default"], metrics: Sequence[str] = METRICS,
              seeds: Sequence[int] | None = None, epochs: int | None = None,
-             protocol: utility.Protocol = utility.FROZEN, state_dir: pathlib.Path | None = None,
+             protocol: classifier.Protocol = classifier.FROZEN, state_dir: pathlib.Path | None = None,
              inception_weights: str | None = None, cache: Cache | None = None,
              stream: TextIO | None = None) -> Evaluation:
     """Evaluates synthetic records.
@@ -149,7 +150,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
       effort: of `EFFORTS`.
       metrics: of `METRICS`.
       seeds, epochs: of the utility protocol; by default the effort's.
-      protocol, state_dir: of the utility protocol, see `utility.train_on_synthetic`.
+      protocol, state_dir: of the utility protocol, see `classifier.train_on_synthetic`.
       inception_weights: also measures with InceptionV3, see `image_quality.InceptionFeatures`.
       cache: of what is computed from real data.
       stream: where progress is told; by default stderr.
@@ -169,7 +170,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
     test = usable_only(test)
     train = None if train is None else usable_only(train)
     synthetic = as_dataset(*draw(seeds[0]), test.num_classes, name="synthetic data", class_names=test.class_names)
-    utility.check_fit(synthetic, test)
+    classifier.check_fit(synthetic, test)
     cache = cache or Cache()
     # What can be refused is refused before hours of computing.
     inception = None if inception_weights is None else image_quality.InceptionFeatures(inception_weights)
@@ -224,7 +225,7 @@ def _utility(found, draw, train, test, effort, seeds, epochs, protocol, state_di
     section = stages.run("utility, synthetic data", lambda: utility.evaluate_draws(
         lambda seed: cut(draw(seed)), test, seeds=seeds, epochs=epochs, protocol=protocol, state_dir=state_dir,
         cache=cache, callbacks=stages.keras_callbacks()))
-    if train is not None and protocol.name == utility.FROZEN.name:
+    if train is not None and protocol.name == classifier.FROZEN.name:
         real = stages.run("utility, real data", lambda: utility.train_or_recall(
             *cut((train.images, train.labels)), test, cache, epochs=section["epochs"],
             callbacks=stages.keras_callbacks()))

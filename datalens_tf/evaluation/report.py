@@ -16,13 +16,15 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import __version__, _files, _text
-from datalens_tf.config import PRESETS, MethodConfig, preset
+from datalens_tf.accounting import accountants, verification
+from datalens_tf.accounting.statement import render_text, round_up
+from datalens_tf.config import MethodConfig
+from datalens_tf.data import image_grid as plots
 from datalens_tf.errors import CheckpointError
-from datalens_tf.evaluation import charts, plots, references
+from datalens_tf.evaluation import charts, references
 from datalens_tf.evaluation.evaluate import Evaluation
-from datalens_tf.methods import config_from_json
-from datalens_tf.privacy import accounting, verification
-from datalens_tf.privacy.statement import render_text, round_up
+from datalens_tf.methods.datalens import PRESETS
+from datalens_tf.methods.registry import config_from_json, preset
 
 _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
@@ -172,7 +174,7 @@ def _budget_chart(statement: Mapping[str, Any]) -> Any:
     every = max(1, -(-count // _CURVE_POINTS))
     steps = sorted({1, *range(every, count + 1, every), count})
     curves = {name: _filled(steps, [
-        accounting.epsilon_of(_first_charges(charged, step), statement["delta"], name, statement["adjacency"])
+        accountants.epsilon_of(_first_charges(charged, step), statement["delta"], name, statement["adjacency"])
         for step in steps])
               for name in statement["epsilon_by_accountant"]}
     return charts.budget_chart(curves, statement["epsilon_budget"], statement["accountant"])

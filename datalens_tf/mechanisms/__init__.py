@@ -7,6 +7,5 @@ because their libraries load slowly.
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.d2pfed import D2PFed
 from datalens_tf.mechanisms.fetchsgd import FetchSgd
-from datalens_tf.mechanisms.noise import (
-    InsecureSeededNoise, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise)
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise
 from datalens_tf.mechanisms.topagg import TopAgg, topk_sign, topk_stochastic_sign

@@ -15,7 +15,7 @@ The sampling. Given all that was released before, the outputs of a step are dist
 neighbouring data as (1 - q) A + q B'. A is the mixture of what the N - 1 other discriminators answer. All answers are
 Gaussians whose means are at most C sqrt(m) long, so any two are at most one sensitivity apart. That is sampling one of
 N "records", the partitions, without replacement, where neighbours differ in one: Wang, Balle and Kasiviswanathan 2019
-for `rdp` (theorem 27, in dp_accounting), `privacy.sampled` for `pld`. A need not be B, as it would be for records that
+for `rdp` (theorem 27, in dp_accounting), `accounting.fixed_size_sampling` for `pld`. A need not be B, as it would be for records that
 are added or removed.
 
 The state. "Given all that was released before" is where the published algorithm has no proof: there, the picked
@@ -23,7 +23,7 @@ discriminator keeps the steps that it trained, so its state carries who was pick
 says something about earlier picks, and something else on neighbouring data. Then A differs between neighbours, too, and
 the bound of one step says nothing about many. Whoever uses this class must keep discriminators' states functions of
 their own records, of public randomness and of earlier releases, never of a pick: train them by a public schedule, and
-let the one that is picked answer without a trace (`synthesizers.gs_wgan`).
+let the one that is picked answer without a trace (`methods.gs_wgan`).
 
 TensorFlow is imported where vectors are clipped: to price a mechanism must not take its seconds of import.
 """

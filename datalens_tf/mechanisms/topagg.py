@@ -13,7 +13,7 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.config import QUANTIZATIONS, DataLensConfig
+from datalens_tf.config import QUANTIZATIONS
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
 from datalens_tf.mechanisms.noise import NoiseSource
 
@@ -124,16 +124,6 @@ class TopAgg(Mechanism):
         if self.vote_threshold is not None:
             _validate.between("vote_threshold", self.vote_threshold, 0, 1)
         _validate.one_of("quantization", self.quantization, QUANTIZATIONS)
-
-    @classmethod
-    def from_config(cls, config: DataLensConfig) -> "TopAgg":
-        """The mechanism that a configuration describes; a top_k of None needs its image_shape."""
-        settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(cls)}
-        if config.top_k is None:
-            _validate.require(config.image_shape is not None, "image_shape", None,
-                              "to be known with top_k=None; else give the numbers per image as top_k")
-            settings["top_k"] = math.prod(config.image_shape)
-        return cls(**settings)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
         """See `Mechanism.compress`; votes are in {-1, 0, +1}, at most k of them non-zero per image."""

@@ -1,10 +1,18 @@
-"""Settings of the methods with Wasserstein discriminators, of parts of the records or of users."""
+"""Wasserstein discriminators ("critics"), one per partition or user: their settings, their training, and who learns."""
 
+import collections
 import dataclasses
-import typing
+from typing import Sequence
 
-from datalens_tf import _validate
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _validate, rng
 from datalens_tf.config import MethodConfig
+from datalens_tf.data.datasets import Dataset, to_unit
+from datalens_tf.mechanisms.noise import SecretStream
+from datalens_tf.models.wasserstein import WassersteinCritic
+from datalens_tf.training.student import Student
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,119 +64,139 @@ class CriticConfig(MethodConfig):
         _validate.integer("partition_seed", self.partition_seed, at_least=0)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GsWganConfig(CriticConfig):
-    """Settings of GS-WGAN.
+Batches = collections.namedtuple("Batches", ["records", "fakes", "mix"])
 
-    The paper: 1,000 discriminators, batches of 32, 5 critic steps, clip_norm 1, latents of 10 numbers, 2,000 warm-up
-    steps, 20,000 steps, and noise of 2.14 clip norms, which is a noise_multiplier of 1.07 / sqrt(32) = 0.189. It says
-    that this costs epsilon = 10 at delta = 1e-5; it is 346.7 (`mechanisms.sanitized_gradients`). For epsilon = 10,
-    these steps need a noise_multiplier of 0.465, and for epsilon = 1 of 0.944.
 
-    Attributes:
-      num_discriminators: Wasserstein discriminators [N], one per disjoint partition. A step asks one of them. They are
-        in memory with two moments each: with 16 filters, 0.3 GB for 1,000 on 28x28 images; with 64, 3.1 GB.
-      batch_size: synthetic images per step [m], whose gradients are released jointly.
-      critic_steps: optimizer steps of a discriminator before it answers, and whenever its turn to train comes.
-      warmup_steps: optimizer steps of every discriminator against the untrained generator. Free in privacy.
+class SanitizedStudent(Student):
+    """A generator that learns from released gradients only."""
+
+    def _train_step(self, latents, labels, direction):
+        """Ascends the scores: `direction` [m, H, W, C] stands for their gradients."""
+        with tf.GradientTape() as tape:
+            images = self.generator([latents, labels], training=True)
+            # Its gradient is the vector-Jacobian product of the noisy gradients (equation 11).
+            loss = -tf.reduce_sum(images * tf.cast(direction, tf.float32)) / self._config.batch_size
+        self.minimize(loss, tape)
+        return loss
+
+
+class Critics:
+    """N critics, each with a partition of its own: weights, moments and step counts with a leading axis N.
+
+    They are visited one at a time and share nothing.
+
+    Args:
+      config: resolved settings.
+      dataset: the records.
+      partitions: of their indices, N disjoint ones of any sizes.
     """
 
-    method: str = "gs_wgan"
-    num_discriminators: int = 1000
-    warmup_steps: int = 50
-    generator_filters: int = 32
-    generator_units: int = 256
-    accountant: str = "pld"
+    def __init__(self, config: CriticConfig, dataset: Dataset, partitions: Sequence[np.ndarray]):
+        self._config, self._dataset, self._partitions = config, dataset, partitions
+        self._critic = WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
+        weights = self._critic.initial(len(partitions), config.seed)
+        self._num_weights = len(weights)
+        # Weights, first moments, second moments, number of steps.
+        self._state = [*map(tf.Variable, weights), *(tf.Variable(tf.zeros(w.shape)) for w in 2 * weights),
+                       tf.Variable(tf.zeros([len(partitions)]))]
+        self._training = CriticTraining(config, self._critic)
+        self._gradients = tf.function(self._critic.image_gradients, autograph=False)
 
-    METHODS: typing.ClassVar[tuple[str, ...]] = ("gs_wgan",)
-    CHOSEN: typing.ClassVar[str] = (
-        "clip_norm, gradient_penalty, critic_steps, latent_dim and num_discriminators are those of the GS-WGAN paper, "
-        "whose data are MNIST and Fashion-MNIST. Widths and learning rates were chosen on MNIST, whose real test split "
-        "was looked at.")
-    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save; of each, row i is of critic i."""
+        return list(self._state)
 
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.integer("num_discriminators", self.num_discriminators, at_least=1)
-        _validate.integer("warmup_steps", self.warmup_steps, at_least=0)
-        _validate.one_of("accountant", self.accountant, ("rdp", "pld"))  # Others know no sampling.
+    def train(self, index: int, pool: tf.Tensor, steps: int, *purpose: str | int) -> None:
+        """Optimizer steps of one critic.
+
+        Args:
+          index: of the critic.
+          pool: public fakes, [K, Y, H, W, C].
+          steps: how many.
+          purpose: path of the random stream for its batches.
+        """
+        if not steps:
+            return
+        for variable, row in zip(self._state, self._trained(index, pool, steps, *purpose)):
+            variable.scatter_update(tf.IndexedSlices(row[None], [index]))
+
+    def answer(self, index: int, pool: tf.Tensor, steps: int, images: tf.Tensor, labels: tf.Tensor,
+               *purpose: str | int) -> tf.Tensor:
+        """Gradients [m, d] of the images' scores by one critic, trained further for this, without a trace.
+
+        Args:
+          index, pool, steps, purpose: as for `train`.
+          images: float32 [m, H, W, C].
+          labels: [m].
+        """
+        return self._image_gradients(self._trained(index, pool, steps, *purpose), images, labels)
+
+    def gradients(self, index: int, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Gradients [m, d] of the images' scores by one critic as it is; arguments as for `answer`."""
+        return self._image_gradients([tf.gather(variable, index) for variable in self._state], images, labels)
+
+    def _image_gradients(self, state, images, labels) -> tf.Tensor:
+        return tf.reshape(self._gradients(state[:self._num_weights], images, labels), [len(images), -1])
+
+    def _trained(self, index, pool, steps, *purpose) -> list[tf.Tensor]:
+        """The state of a critic after more steps."""
+        shard = self._partitions[index]
+        return self._training([tf.gather(variable, index) for variable in self._state], self._dataset.images[shard],
+                              self._dataset.labels[shard], pool, steps, rng.stream(self._config.seed, index, *purpose))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FedGsWganConfig(CriticConfig):
-    """Settings of federated GS-WGAN, by which users protect themselves from the server.
+class CriticTraining:
+    """Optimizer steps of a critic, as a function from state to state: it keeps nothing.
 
-    Attributes:
-      num_users: users [N], each with a discriminator and records of its own; None for those whom the data name, or
-        500 where they name none.
-      users_per_round: users who answer about the same images; the generator takes one step along the mean of their
-        answers. No matter for privacy.
-      num_steps: passes over all users. In a pass every user answers once: N / users_per_round steps of the generator,
-        which cost every user one release.
-      warmup_steps: optimizer steps of every discriminator against the untrained generator. Free in privacy.
+    Args:
+      config: resolved settings.
+      critic: whose weights the states hold.
     """
 
-    method: str = "fed_gs_wgan"
-    num_users: int | None = None
-    users_per_round: int = 10
-    num_steps: int = 10
-    warmup_steps: int = 20
-    learning_rate: float = 1e-3
-    student_learning_rate: float = 1e-3
-    ema_decay: float = 0.9
+    def __init__(self, config: CriticConfig, critic: WassersteinCritic):
+        self._config, self._critic = config, critic
+        self._advance = tf.function(self._advanced, reduce_retracing=True)  # Partitions of many sizes are one graph.
 
-    METHODS: typing.ClassVar[tuple[str, ...]] = ("fed_gs_wgan",)
-    CHOSEN: typing.ClassVar[str] = (
-        "clip_norm, gradient_penalty, critic_steps and latent_dim are those of the GS-WGAN paper, whose data are MNIST "
-        "and Fashion-MNIST. The other settings were tried on MNIST only.")
-    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
-    ADJACENCY: typing.ClassVar[str] = "replace-one-user"
+    def __call__(self, state: Sequence[tf.Tensor], images: np.ndarray, labels: np.ndarray, pool: tf.Tensor, steps: int,
+                 stream: np.random.Generator | SecretStream) -> list[tf.Tensor]:
+        """The state after more steps.
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_users is not None:
-            _validate.integer("num_users", self.num_users, at_least=1)
-        _validate.integer("users_per_round", self.users_per_round, at_least=1)
-        _validate.integer("warmup_steps", self.warmup_steps, at_least=0)
+        Args:
+          state: weights, first moments, second moments, number of steps.
+          images, labels: all records that the critic may see, [n, H, W, C] and [n].
+          pool: public fakes, [K, Y, H, W, C].
+          steps: how many, at least 1.
+          stream: decides what is in the batches.
+        """
+        size = min(self._config.critic_batch_size, len(images))
+        batches = Batches(
+            records=np.stack([stream.permutation(len(images))[:size] for _ in range(steps)]),
+            fakes=stream.integers(0, len(pool), (steps, size)),
+            mix=stream.random((steps, size), np.float32))
+        return self._advance(list(state), to_unit(images), labels, pool, Batches(*map(tf.constant, batches)))
+
+    def _advanced(self, state: Sequence[tf.Tensor], images, labels, pool, batches: Batches) -> list[tf.Tensor]:
+        """One Adam step per row of the batches; all randomness is in them."""
+        count = len(self._critic.shapes)
+        for i in tf.range(tf.shape(batches.records)[0]):
+            chosen = batches.records[i]
+            real, real_labels = tf.gather(images, chosen), tf.gather(labels, chosen)
+            fake = tf.gather_nd(pool, tf.stack([batches.fakes[i], real_labels], 1))
+            weights = state[:count]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(weights)
+                loss = self._critic.loss(weights, real, fake, real_labels, batches.mix[i],
+                                         self._config.gradient_penalty)
+            state = adam(self._config, state, tape.gradient(loss, weights))
+        return state
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FedAvgGanConfig(CriticConfig):
-    """Settings of Fed Avg GAN, whose users trust the server.
-
-    Attributes:
-      num_users: users [N]; None for those whom the data name, or 500 where they name none.
-      sampling_probability: with which a user takes part in a round, independently of all others.
-      critic_steps: optimizer steps that a user takes with its copy of the discriminator.
-      clip_norm: largest l2 norm of what a user changes in the discriminator's weights [S].
-      noise_multiplier: standard deviation of the noise divided by clip_norm; None calibrates it to the budget.
-      num_steps: rounds; each is charged.
-      generator_steps: steps of the generator per round; post-processing, free in privacy.
-      learning_rate, beta_1, beta_2: the users' Adam, which starts anew in every round.
-    """
-
-    method: str = "fed_avg_gan"
-    num_users: int | None = None
-    sampling_probability: float = 0.1
-    batch_size: int = 64
-    num_steps: int = 200
-    generator_steps: int = 1
-    learning_rate: float = 1e-3
-    clip_norm: float = 0.5
-    student_learning_rate: float = 1e-3
-    ema_decay: float = 0.9
-    accountant: str = "pld"
-
-    METHODS: typing.ClassVar[tuple[str, ...]] = ("fed_avg_gan",)
-    CHOSEN: typing.ClassVar[str] = (
-        "clip_norm, sampling_probability, learning rates and all other settings were tried on MNIST only.")
-    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCY: typing.ClassVar[str] = "add-or-remove-one-user"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_users is not None:
-            _validate.integer("num_users", self.num_users, at_least=1)
-        _validate.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
-        _validate.integer("generator_steps", self.generator_steps, at_least=1)
-        _validate.one_of("accountant", self.accountant, ("rdp", "pld"))  # Others know no sampling.
+def adam(config: CriticConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """One step of Adam (Kingma and Ba 2015) on weights, first moments, second moments and the number of steps."""
+    count, steps = len(gradients), state[-1] + 1.0
+    rate = config.learning_rate * tf.sqrt(1.0 - config.beta_2**steps) / (1.0 - config.beta_1**steps)
+    first = [config.beta_1 * m + (1 - config.beta_1) * g for m, g in zip(state[count:2 * count], gradients)]
+    second = [config.beta_2 * v + (1 - config.beta_2) * tf.square(g)
+              for v, g in zip(state[2 * count:3 * count], gradients)]
+    weights = [w - rate * m / (tf.sqrt(v) + 1e-8) for w, m, v in zip(state[:count], first, second)]
+    return [*weights, *first, *second, steps]

@@ -20,8 +20,7 @@ from PIL import Image
 
 from datalens_tf import _files, _validate
 from datalens_tf.errors import DataLensError, InvalidArgumentError
-from datalens_tf.serving.drawing import (
-    checked_labels, checked_metadata, empty_images, image_seeds, sample_from)
+from datalens_tf.serving.sampling import checked_labels, checked_metadata, empty_images, image_seeds, sample_from
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 8.0  # seconds between tries, doubled each time
 _RETRIED_STATUS = (408, 429, 500, 502, 503, 504)

@@ -21,10 +21,10 @@ import tensorflow as tf
 
 from datalens_tf import _checksums, _text
 from datalens_tf._files import PathLike, parse_json
+from datalens_tf.accounting.statement import meaning, render_text, round_up
 from datalens_tf.errors import DataLensError, InvalidArgumentError
-from datalens_tf.privacy.statement import meaning, render_text, round_up
+from datalens_tf.serving.digests import converted_checksums, onnx_digest, tflite_digest
 from datalens_tf.serving.export import LoadedGenerator
-from datalens_tf.serving.verification import converted_checksums, onnx_digest, tflite_digest
 
 # onnxruntime-web, published on npm: the library, and the program that it loads.
 _WEB_PACKAGE = "onnxruntime-web@1.30.0"

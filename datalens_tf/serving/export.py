@@ -17,7 +17,7 @@ from datalens_tf import _validate
 from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, parse_json, temporary_sibling
 from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
-from datalens_tf.serving.drawing import checked_labels, checked_metadata, empty_images, image_seeds
+from datalens_tf.serving.sampling import checked_labels, checked_metadata, empty_images, image_seeds
 from datalens_tf.serving.signatures import servable
 
 METADATA = "model.json"

@@ -31,7 +31,12 @@ import tensorflow as tf
 from google.protobuf import json_format, text_format
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
-    get_model_metadata_pb2, get_model_status_pb2, model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc)
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
 from tensorflow_serving.config import model_server_config_pb2
 
 from datalens_tf import _files

@@ -4,7 +4,7 @@ import math
 from typing import Any, Mapping, Sequence
 
 from datalens_tf import __version__, _text
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.accounting.statement import round_up
 
 LICENSE = """\
 The computation in this SavedModel was made by datalens_tf, under the Apache License, Version 2.0

@@ -14,7 +14,7 @@ from tensorboard.plugins.image.metadata import create_summary_metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from datalens_tf.evaluation.plots import image_grid, png_bytes
+from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.training.student import Student
 
 

@@ -13,8 +13,8 @@ from typing import BinaryIO, Iterable, Iterator, Sequence
 import numpy as np
 
 from datalens_tf import _files
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.errors import CheckpointError
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
 

@@ -22,15 +22,15 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files
-from datalens_tf.config import DataLensConfig, PerformanceOptions, config_digest, numbered
-from datalens_tf.data.datasets import Dataset, first_line, load_dataset
+from datalens_tf._text import first_line
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.config import PerformanceOptions, VotingConfig, config_digest, numbered
+from datalens_tf.data.datasets import Dataset, load_dataset
 from datalens_tf.data.identity import Fingerprint, encode, matches
 from datalens_tf.data.partition import partition_indices, usable_indices
-from datalens_tf.errors import (
-    ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError, LedgerError)
+from datalens_tf.errors import ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNoise
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBehind
 
 _REPLACEMENTS = 3  # Of one actor in one round, before training stops.
@@ -88,7 +88,7 @@ class Share:
         """Takes its records from the driver."""
         self._records = Records(images, labels, partitions)
 
-    def open(self, config: DataLensConfig, mechanism: Mechanism, first_teacher: int, folder: str) -> int:
+    def open(self, config: VotingConfig, mechanism: Mechanism, first_teacher: int, folder: str) -> int:
         """Opens, or makes, the teachers' file in a folder of this machine; returns their optimizer steps.
 
         Teachers that cannot be continued, after the machine went down for example, start again: 0.
@@ -181,7 +181,7 @@ class OwnersLedger:
       LedgerError: it lacks charges, or is damaged.
     """
 
-    def __init__(self, folder: pathlib.Path, config: DataLensConfig, mechanism: Mechanism):
+    def __init__(self, folder: pathlib.Path, config: VotingConfig, mechanism: Mechanism):
         path, self._answered, digest = folder / "ledger.jsonl", folder / "answered", config_digest(config.to_json())
         answered = self._answered.read_text(encoding="utf-8") if self._answered.exists() else None
         if not path.exists():
@@ -369,7 +369,7 @@ class DistributedBank:
 
     persistent, num_arrays = True, 0
 
-    def __init__(self, config: DataLensConfig, mechanism: Mechanism, actors: Actors, batch_size: int,
+    def __init__(self, config: VotingConfig, mechanism: Mechanism, actors: Actors, batch_size: int,
                  folder: pathlib.Path):
         self.batch_size, self._actors, self._iterations = batch_size, actors, 0
         spans = share_spans(config.num_teachers, len(actors))
@@ -377,7 +377,7 @@ class DistributedBank:
             ("open", (config, mechanism, spans[number].start, os.fspath(folder.resolve() / str(number))))])
 
     @classmethod
-    def of(cls, config: DataLensConfig, mechanism: Mechanism, dataset: "Dataset | Owners",
+    def of(cls, config: VotingConfig, mechanism: Mechanism, dataset: "Dataset | Owners",
            options: PerformanceOptions, folder: pathlib.Path) -> "DistributedBank":
         """With the owners' actors, or with actors that get their shares of a data set."""
         if isinstance(dataset, Owners):
@@ -444,7 +444,7 @@ class DistributedBank:
             raise TeachersBehind
 
 
-def check_owners(config: DataLensConfig, facts: Sequence[dict[str, Any]]) -> None:
+def check_owners(config: VotingConfig, facts: Sequence[dict[str, Any]]) -> None:
     """Raises DataError where what `Share.load` says of the owners does not go together."""
     for number, own in enumerate(facts):
         for key in ("image_shape", "num_classes"):
@@ -470,7 +470,7 @@ class Owners:
       InvalidArgumentError: all owners would load the same data: each record would reach a teacher of every owner.
     """
 
-    def __init__(self, config: DataLensConfig, options: PerformanceOptions, data_dir: str | None = None):
+    def __init__(self, config: VotingConfig, options: PerformanceOptions, data_dir: str | None = None):
         if "{owner}" not in config.dataset:
             raise InvalidArgumentError(f"Expected dataset={config.dataset!r} to contain {{owner}}, the owner's number: "
                                        "no record may be with two owners.")

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.errors import CheckpointError, TrainingDivergedError, TrainingInterrupted
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.releases import warn_of_lost_steps
 from datalens_tf.training.run_folder import RunFolder

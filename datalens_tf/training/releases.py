@@ -15,12 +15,11 @@ from typing import Any, Callable, Protocol
 import dp_accounting
 import numpy as np
 
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.data.identity import Identity
 from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, LedgerError
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
-from datalens_tf.methods import DpMerfConfig
-from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.run_folder import RunFolder, open_run
 
@@ -35,6 +34,20 @@ class _Mechanism(Protocol):
 
     def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
         """The sums with noise."""
+
+
+class ReleasesConfig(Protocol):
+    """Settings of a run that releases sums: a `MethodConfig` with a noise multiplier and a plan.
+
+    Attributes:
+      noise_multiplier: standard deviation of the noise of one charge divided by the sensitivity; None: not calibrated.
+      release_charges: how many charges pay for each release, in order.
+      num_charges: of the whole run.
+    """
+
+    noise_multiplier: float | None
+    release_charges: tuple[int, ...]
+    num_charges: int
 
 
 class Releases:
@@ -59,7 +72,7 @@ class Releases:
       CheckpointError, LedgerError: the folder is of another configuration or data set, damaged, or has lost its ledger.
     """
 
-    def __init__(self, config: DpMerfConfig, folder: RunFolder, identity: Identity, num_optional: int = 0):
+    def __init__(self, config: ReleasesConfig, folder: RunFolder, identity: Identity, num_optional: int = 0):
         self.noise, self.event = noise_source(config), dp_accounting.GaussianDpEvent(config.noise_multiplier)
         self._plan, self._next = config.release_charges, 1
         self._num_needed = len(self._plan) - num_optional
@@ -195,11 +208,11 @@ def warn_of_lost_steps(ledger: PrivacyLedger, event: dp_accounting.DpEvent, num_
                       f"epsilon stays within {ledger.epsilon_budget:g}.", InterruptionWarning, stacklevel=3)
 
 
-def calibrated(config: DpMerfConfig) -> DpMerfConfig:
+def calibrated(config: ReleasesConfig) -> ReleasesConfig:
     """With the noise that the budget asks for, where none is given."""
     if config.noise_multiplier is not None:
         return config
-    return config.replace(noise_multiplier=accounting.calibrate_noise_multiplier(
+    return config.replace(noise_multiplier=accountants.calibrate_noise_multiplier(
         config.num_charges, config.epsilon, config.delta, config.accountant))
 
 
@@ -216,4 +229,4 @@ def _composed(unit: dp_accounting.DpEvent, num_charges: int) -> dp_accounting.Dp
 
 def _multiplier(unit: dp_accounting.DpEvent, num_charges: int) -> float:
     """The noise multiplier of a release that so many charges pay for: n of z cost what one of z / sqrt(n) costs."""
-    return accounting.noise_multiplier(unit) / num_charges**0.5
+    return accountants.noise_multiplier(unit) / num_charges**0.5

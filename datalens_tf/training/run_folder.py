@@ -8,12 +8,11 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import _checksums, _files
+from datalens_tf.accounting.delta import check_delta
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import MethodConfig, config_digest
 from datalens_tf.data.identity import Identity, encode, matches
 from datalens_tf.errors import CheckpointError, LedgerError
-from datalens_tf.privacy.delta import check_delta
-from datalens_tf.privacy.ledger import PrivacyLedger
-
 
 # What a run writes before it has a ledger.
 _BEFORE_THE_LEDGER = {"lock", "data.json", "sources.json", "training.jsonl"}

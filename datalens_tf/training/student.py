@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import DataLensConfig, MethodConfig
+from datalens_tf.config import MethodConfig, VotingConfig
 from datalens_tf.errors import TrainingDivergedError
 from datalens_tf.models.generator import Generator
 
@@ -78,7 +78,7 @@ class AveragedGenerator:
 class Student(AveragedGenerator):
     """A generator that learns from released directions only."""
 
-    def __init__(self, config: DataLensConfig):
+    def __init__(self, config: VotingConfig):
         super().__init__(config)
         self._step = tf.function(self._train_step, autograph=False)
         self._generate = tf.function(lambda latents, labels: self.generator([latents, labels], training=True),

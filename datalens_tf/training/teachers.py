@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import DataLensConfig, PerformanceOptions
+from datalens_tf.config import PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import to_unit
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.base import Mechanism
@@ -59,7 +59,7 @@ class TeacherRound:
 class _Chunk:
     """The compiled computation for a fixed number of teachers. Holds work space, not state."""
 
-    def __init__(self, size: int, config: DataLensConfig, mechanism: Mechanism):
+    def __init__(self, size: int, config: VotingConfig, mechanism: Mechanism):
         self._config, self._mechanism = config, mechanism
         self._model = build_teachers(config, size)
         # Compiled: every array is read and written once, and memory is what bounds this.
@@ -121,7 +121,7 @@ _IDLE: dict[tuple, list[_Chunk]] = collections.defaultdict(list)
 _BUILDING = threading.Lock()
 
 
-def adam(config: DataLensConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
+def adam(config: VotingConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
          ) -> list[tf.Tensor]:
     """One Adam step (Kingma and Ba, 2015, in the form before their section 2.1), elementwise.
 
@@ -146,7 +146,7 @@ def adam(config: DataLensConfig, state: Sequence[tf.Tensor], gradients: Sequence
     return [array for kind in zip(*new) for array in kind]
 
 
-def build_teachers(config: DataLensConfig, size: int) -> EnsembleDiscriminator | EnsembleDenseDiscriminator:
+def build_teachers(config: VotingConfig, size: int) -> EnsembleDiscriminator | EnsembleDenseDiscriminator:
     """The discriminators of `size` teachers."""
     if config.NETWORK == "dense":
         return EnsembleDenseDiscriminator(
@@ -176,7 +176,7 @@ class TeacherBank:
       CheckpointError: the file cannot be used.
     """
 
-    def __init__(self, config: DataLensConfig, images: np.ndarray, labels: np.ndarray, partitions: np.ndarray,
+    def __init__(self, config: VotingConfig, images: np.ndarray, labels: np.ndarray, partitions: np.ndarray,
                  mechanism: Mechanism, options: PerformanceOptions = PerformanceOptions(),
                  path: pathlib.Path | None = None, first_teacher: int = 0):
         self._config, self._mechanism, self._first_teacher = config, mechanism, first_teacher

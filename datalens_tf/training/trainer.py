@@ -8,16 +8,14 @@ from typing import Callable, Sequence
 import numpy as np
 
 from datalens_tf import rng
-from datalens_tf.config import DataLensConfig, PerformanceOptions
+from datalens_tf.accounting import accountants
+from datalens_tf.config import PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.partition import partition_indices, usable_indices
-from datalens_tf.errors import (
-    BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted)
+from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
-from datalens_tf.mechanisms.topagg import TopAgg
-from datalens_tf.privacy import accounting
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.releases import warn_of_lost_steps
@@ -53,23 +51,23 @@ class Trainer:
       DataError: fewer records than teachers.
     """
 
-    def __init__(self, config: DataLensConfig, dataset: "Dataset | Owners", run_dir: str | os.PathLike, *,
+    def __init__(self, config: VotingConfig, dataset: "Dataset | Owners", run_dir: str | os.PathLike, *,
                  options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
                  mechanism: Mechanism | None = None, noise: NoiseSource | None = None,
-                 student: Callable[[DataLensConfig], Student] = Student):
+                 student: Callable[[VotingConfig], Student] = Student):
         num_owners = None if isinstance(dataset, Dataset) else len(dataset.num_records)
         if num_owners != config.num_owners:  # Each adds a part of the noise only: fewer would add too little.
             raise InvalidArgumentError(f"Expected num_owners={config.num_owners} to be the number of owners who keep "
                                        f"the data, which is {num_owners}.")
         self.config, self._dataset, self._options, self._callbacks = config, dataset, options, callbacks
         self._new_student = student
-        self.mechanism = mechanism or TopAgg.from_config(config)
+        self.mechanism = mechanism or config.mechanism()
         self.noise = noise or noise_source(config)
         self.event = self.mechanism.dp_event(config.batch_size)
         if not config.num_owners:  # Owners deal their records themselves.
             self._partitions = usable_indices(
                 partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
-        affordable = accounting.max_steps(self.event, config.epsilon, config.delta, config.accountant)
+        affordable = accountants.max_steps(self.event, config.epsilon, config.delta, config.accountant)
         if affordable < 1:
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={config.epsilon:g} does not pay for a single step: raise epsilon or "
@@ -200,7 +198,7 @@ class Trainer:
             getattr(callback, method)(*args)
 
 
-def teacher_rounds(config: DataLensConfig, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
+def teacher_rounds(config: VotingConfig, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
     """Fresh fakes and instance noise for a bank's next `count` optimizer steps, from public randomness."""
     def one(iteration):
         noise = None
@@ -213,8 +211,8 @@ def teacher_rounds(config: DataLensConfig, bank: TeacherBank, student: Student, 
     return [one(bank.iterations + i) for i in range(count)]
 
 
-def replay(config: DataLensConfig, mechanism: Mechanism, releases: checkpoint.ReleaseStore, num_steps: int,
-           new_student: Callable[[DataLensConfig], Student] = Student) -> Student:
+def replay(config: VotingConfig, mechanism: Mechanism, releases: checkpoint.ReleaseStore, num_steps: int,
+           new_student: Callable[[VotingConfig], Student] = Student) -> Student:
     """The student after `num_steps` steps, from stored releases alone: post-processing, no data, no teachers.
 
     Raises:

@@ -29,8 +29,8 @@ def measure(preset: str, teachers: int, limit: float | None, steps: int, threads
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
-    from datalens_tf.config import PRESETS, PerformanceOptions
-    from datalens_tf.mechanisms.topagg import TopAgg
+    from datalens_tf.config import PerformanceOptions
+    from datalens_tf.methods.datalens import PRESETS
     from datalens_tf.training.teachers import TeacherBank, TeacherRound
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -46,7 +46,7 @@ def measure(preset: str, teachers: int, limit: float | None, steps: int, threads
                           rng.standard_normal((2 * batch, *shape), np.float32))
     vote_images = tf.random.uniform([config.batch_size, *shape])
     vote_labels = tf.range(config.batch_size, dtype=tf.int64) % classes
-    make = functools.partial(TeacherBank, config, images, labels, mechanism=TopAgg.from_config(config))
+    make = functools.partial(TeacherBank, config, images, labels, mechanism=config.mechanism())
     few = make(partitions=partitions[:32], options=PerformanceOptions(num_threads=threads))
     for votes in ((None, None), (vote_images, vote_labels)):  # Compiles, for every bank of this process.
         few.advance([shared], *votes)

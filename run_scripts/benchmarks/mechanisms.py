@@ -16,8 +16,8 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.config import PRESETS
 from datalens_tf.mechanisms import D2PFed, FetchSgd, RoundedGaussianNoise, TopAgg
+from datalens_tf.methods.datalens import PRESETS
 
 SIZES = {"mnist": 28 * 28, "celeba_gender": 64 * 64 * 3}  # Numbers per image.
 CHUNK = 2**23  # Gradients at once.

@@ -24,8 +24,8 @@ import tensorflow as tf
 
 from datalens_tf.serving import convert
 from datalens_tf.serving.client import Client
-from datalens_tf.serving.drawing import sample_from
 from datalens_tf.serving.export import LoadedGenerator, load_generator
+from datalens_tf.serving.sampling import sample_from
 
 SIZES = (1, 64, 1024)
 PORTS = 18500, 18501  # gRPC, REST

@@ -16,8 +16,8 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.config import PRESETS, PerformanceOptions
-from datalens_tf.mechanisms.topagg import TopAgg
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.methods.datalens import PRESETS
 from datalens_tf.training.teachers import TeacherBank, TeacherRound
 
 CONFIG = PRESETS["mnist", 1.0].replace(image_shape=(28, 28, 1), num_classes=10)
@@ -73,7 +73,7 @@ class Ours:
         records = teachers * BATCH
         self.bank = TeacherBank(
             config, rng.integers(0, 256, (records, 28, 28, 1), dtype=np.uint8), rng.integers(0, CLASSES, records),
-            np.arange(records).reshape(teachers, BATCH), TopAgg.from_config(config),
+            np.arange(records).reshape(teachers, BATCH), config.mechanism(),
             PerformanceOptions(num_threads=threads))
         self.round = TeacherRound(rng.random((BATCH, CLASSES, 28, 28, 1), np.float32),
                                   rng.standard_normal((2 * BATCH, 28, 28, 1), np.float32))

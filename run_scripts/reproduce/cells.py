@@ -12,7 +12,7 @@ import time
 from typing import Sequence
 
 from datalens_tf import _files
-from datalens_tf.evaluation.results import result_file
+from datalens_tf.training.results import result_file
 
 
 def fill(folder: pathlib.Path, train: Sequence[str], evaluate: Sequence[str]) -> None:

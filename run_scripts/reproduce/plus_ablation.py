@@ -16,9 +16,9 @@ import statistics
 from cells import fill
 
 from datalens_tf import _files
-from datalens_tf.evaluation.results import result_file
-from datalens_tf.methods import DataLensPlusConfig
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.accounting.statement import round_up
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.training.results import result_file
 
 _OF_MOMENTS = f"--candidates={DataLensPlusConfig.for_budget(10.0).candidates}"
 _ONE_GAUSSIAN = ["--num_clusters=1", "--direction_charges=0", "--cluster_charges=0"]

@@ -18,10 +18,10 @@ import statistics
 from cells import fill
 
 from datalens_tf import _files
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.evaluation import comparison, references
-from datalens_tf.evaluation.results import result_file
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.training.results import result_file
 
 # In the order of the table. Whatever is not here is the method's default, or its preset's.
 SMALL = {

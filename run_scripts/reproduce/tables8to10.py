@@ -28,10 +28,10 @@ import subprocess
 import sys
 
 from datalens_tf import _files
-from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.accounting.statement import round_up
+from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.data.datasets import load_dataset
-from datalens_tf.evaluation.results import result_file
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.training.results import result_file
 
 # Epsilon -> k -> C, sigma, batch size, learning rate.
 TABLE_11 = {

@@ -20,14 +20,13 @@ from typing import Any, Callable, Mapping, Sequence
 from cells import fill
 
 from datalens_tf import _files
-from datalens_tf.config import DataLensConfig, preset
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
-from datalens_tf.evaluation.results import result_file
-from datalens_tf.mechanisms import TopAgg
-from datalens_tf.methods import config_class
-from datalens_tf.privacy import accounting
-from datalens_tf.privacy.statement import round_up
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import config_class, preset
+from datalens_tf.training.results import result_file
 
 # Beside the preset. `small` has few and narrow networks, for epsilon 10: at epsilon 1 noise would drown 200 votes.
 SIZES = {
@@ -108,9 +107,9 @@ def folder_name(base: DataLensConfig, variant: Variant, seed: int | str) -> str:
 
 def calibrated(config: DataLensConfig, image_shape: tuple[int, int, int]) -> DataLensConfig:
     """With the noise that brings its steps to its epsilon, at its own sensitivity."""
-    multiplier = accounting.calibrate_noise_multiplier(
+    multiplier = accountants.calibrate_noise_multiplier(
         config.num_steps, config.epsilon, config.delta, config.accountant)
-    sensitivity = TopAgg.from_config(config.replace(image_shape=image_shape)).l2_sensitivity(config.batch_size)
+    sensitivity = config.replace(image_shape=image_shape).mechanism().l2_sensitivity(config.batch_size)
     return config.replace(noise_stddev=multiplier * sensitivity)
 
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 from convergence import watched
 
 from datalens_tf import rng
-from datalens_tf.config import DataLensConfig, preset
-from datalens_tf.mechanisms.topagg import TopAgg
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import preset
 
 VARIANTS = {"full": {}, "no_top_k": {"top_k": None}, "no_stochastic_quantization": {"quantization": "sign"},
             "no_threshold": {"vote_threshold": None},
@@ -44,8 +44,8 @@ def main() -> None:
 
 def cosines(config: DataLensConfig, changes: dict, gradients: np.ndarray, draws: int = 5) -> list[float]:
     """The mean cosine at each noise level, of gradients [steps, N, m, d]."""
-    full = TopAgg.from_config(config)
-    variant = TopAgg.from_config(config.replace(**changes))
+    full = config.mechanism()
+    variant = config.replace(**changes).mechanism()
     ratio = variant.l2_sensitivity(1) / full.l2_sensitivity(1)
     stream, found = np.random.default_rng(0), []
     for level in NOISE_LEVELS:

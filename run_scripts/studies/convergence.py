@@ -22,12 +22,19 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg
-from datalens_tf.theory.convergence import (
-    noise_constant, progress_factor, tau, theorem_6, weibull_magnitudes, weibull_shape)
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import preset
+from datalens_tf.planning.convergence import (
+    noise_constant,
+    progress_factor,
+    tau,
+    theorem_6,
+    weibull_magnitudes,
+    weibull_shape,
+)
 from datalens_tf.training.callbacks import Progress
 from datalens_tf.training.trainer import Trainer
 
@@ -60,7 +67,7 @@ def watched(full: DataLensConfig, num_teachers: int, num_steps: int) -> tuple[Da
         generator_units=256, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
     SEEN.clear()
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(small, dataset, folder, mechanism=Watched.from_config(small),
+        Trainer(small, dataset, folder, mechanism=Watched(**vars(small.mechanism())),
                 callbacks=[Progress(small.epsilon)]).run()
     return small, np.concatenate(SEEN).reshape(num_steps, num_teachers, *SEEN[0].shape[1:])
 

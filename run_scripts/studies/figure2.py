@@ -17,13 +17,13 @@ import pathlib
 import tempfile
 
 import numpy as np
+from data_dependent import data_dependent_rdp, log_likeliest, log_likeliest_possible
 
-from datalens_tf.config import preset
+from datalens_tf.accounting import accountants
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg
-from datalens_tf.privacy import accounting
-from datalens_tf.privacy.data_dependent import data_dependent_rdp, log_likeliest, log_likeliest_possible
+from datalens_tf.methods.registry import preset
 from datalens_tf.training.callbacks import Progress
 from datalens_tf.training.trainer import Trainer
 
@@ -47,7 +47,7 @@ def rdp(log_probability, order, squared_mu):
 
 def epsilons(curves, delta):
     """[T] from RDP [T, orders], composed."""
-    orders = accounting.CLASSIC_ORDERS
+    orders = accountants.CLASSIC_ORDERS
     return np.min(np.cumsum(curves, axis=0) + math.log(1 / delta) / (orders - 1), axis=1)
 
 
@@ -66,11 +66,11 @@ def main():
     small = full.replace(
         num_teachers=args.num_teachers, noise_stddev=full.noise_stddev * args.num_teachers / full.num_teachers,
         num_steps=args.num_steps, epsilon=1e6, image_shape=dataset.image_shape, num_classes=dataset.num_classes)
-    mechanism = Watched.from_config(small)
+    mechanism = Watched(**vars(small.mechanism()))
     with tempfile.TemporaryDirectory() as folder:
         Trainer(small, dataset, folder, mechanism=mechanism, callbacks=[Progress(small.epsilon)]).run()
 
-    orders, dimension = accounting.CLASSIC_ORDERS, math.prod(dataset.image_shape)
+    orders, dimension = accountants.CLASSIC_ORDERS, math.prod(dataset.image_shape)
     image_mu, coordinate_mu = 4 * full.top_k / full.noise_stddev**2, 4 / full.noise_stddev**2
     log_p = np.array(SEEN)  # [T, m, d]
     independent = np.tile(full.batch_size * orders * image_mu / 2, (len(log_p), 1))

@@ -29,13 +29,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from PIL import Image
 
 from datalens_tf import cli
-from datalens_tf.config import DataLensConfig, preset
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.data.datasets import as_dataset, load_dataset
 from datalens_tf.errors import DataLensError
 from datalens_tf.evaluation.comparison import read_result
 from datalens_tf.evaluation.report import RunFacts
-from datalens_tf.methods import CONFIGS, config_from_json
-from datalens_tf.privacy.ledger import PrivacyLedger
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import config_classes, config_from_json, preset
 from datalens_tf.serving import export
 
 
@@ -407,7 +407,7 @@ def command_line(random, folder):
 
 ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, model_metadata, ledger_file, snapshot, stored_sum,
                 run_folder, command_line)
-CONFIG_TEXTS = [preset("mnist", None if method == "dcgan" else 1.0, method).to_json() for method in CONFIGS]
+CONFIG_TEXTS = [preset("mnist", None if method == "dcgan" else 1.0, method).to_json() for method in config_classes()]
 SMALL = DataLensConfig(
     dataset="tiny", image_shape=(8, 8, 1), num_classes=3, num_teachers=4, batch_size=3, top_k=5, noise_stddev=40.0,
     vote_threshold=0.5, latent_dim=4, teacher_batch_size=3, warmup_teacher_steps=1, teacher_steps=1,
@@ -440,7 +440,7 @@ def main():
     args = parser.parse_args()
     os.chdir(pathlib.Path(__file__).resolve().parents[2])
     collect_flags()
-    from datalens_tf.privacy import audit
+    from datalens_tf.auditing import releases as audit
     from datalens_tf.training import trainer
 
     failures, total = [], 0

@@ -19,12 +19,11 @@ import json
 import pathlib
 
 from datalens_tf import _files
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.data.datasets import Dataset, load_dataset
 from datalens_tf.evaluation.charts import MARKERS, PALETTE, png_bytes
 from datalens_tf.evaluation.evaluate import EFFORTS, evaluate
-from datalens_tf.methods import GsWganConfig
-from datalens_tf.privacy.statement import round_up
-from datalens_tf.synthesizers.gs_wgan import GsWgan
+from datalens_tf.methods.gs_wgan import GsWgan, GsWganConfig
 from datalens_tf.training.callbacks import Progress
 
 BASE = {"num_discriminators": 500, "num_steps": 2000, "noise_multiplier": 0.4}

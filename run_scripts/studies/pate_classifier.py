@@ -16,6 +16,7 @@ import pathlib
 import time
 
 import numpy as np
+import pate_rdp
 
 from datalens_tf import _files
 from datalens_tf.classification.budgets import deal_budgets
@@ -24,7 +25,6 @@ from datalens_tf.classification.pate_config import AGGREGATORS, PateClassifierCo
 from datalens_tf.classification.student import evaluate_student, roc_picture
 from datalens_tf.data.datasets import load_dataset
 from datalens_tf.mechanisms import SecureGaussianNoise
-from datalens_tf.privacy import pate_rdp
 
 QUERIES = {1.0: 200, 10.0: 1000}
 SHARES = {1.0: 0.34, 2.0: 0.43, 3.0: 0.23}  # For the records' own budgets, with 200 queries.

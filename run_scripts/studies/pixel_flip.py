@@ -23,12 +23,12 @@ import pathlib
 import numpy as np
 
 from datalens_tf import _files
+from datalens_tf.accounting.statement import round_up
+from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, as_dataset, load_dataset
+from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.data.partition import partition_indices
-from datalens_tf.evaluation.plots import image_grid, png_bytes
-from datalens_tf.methods import MethodConfig, config_class
-from datalens_tf.privacy.statement import round_up
-from datalens_tf.synthesizers.registry import synthesizer
+from datalens_tf.methods.registry import config_class, synthesizer
 from datalens_tf.training.callbacks import Progress
 
 GENERATOR = {"generator_filters": 16, "generator_units": 64, "student_learning_rate": 3e-3, "ema_decay": 0.9}

@@ -27,9 +27,10 @@ import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.classification.classifier import DpSgd, PrivateClassifier
-from datalens_tf.classification.settings import ClassifierConfig
-from datalens_tf.config import DataLensConfig, PerformanceOptions
+from datalens_tf.classification.classifier_config import ClassifierConfig
+from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import BudgetExhaustedError
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
@@ -38,10 +39,10 @@ from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.noise import InsecureSeededNoise
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.mechanisms.topagg import TopAgg
-from datalens_tf.methods import DataLensPlusConfig, DpMerfConfig
-from datalens_tf.privacy.ledger import PrivacyLedger
-from datalens_tf.synthesizers.dp_merf import EmbeddingStudent
-from datalens_tf.synthesizers.registry import synthesizer
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.dp_merf import DpMerfConfig, EmbeddingStudent
+from datalens_tf.methods.registry import synthesizer
 from datalens_tf.training.checkpoint import ReleaseStore, Saver
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.releases import Releases

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from datalens_tf.classification.budgets import (
-    budget_groups, deal_budgets, read_shares, upsampled_partitions, votes_per_record, weighted_partitions)
+    budget_groups,
+    deal_budgets,
+    read_shares,
+    upsampled_partitions,
+    votes_per_record,
+    weighted_partitions,
+)
 from datalens_tf.errors import DataError, InvalidArgumentError
 
 BUDGETS = np.array([1.0, 2.0, 2.5, 1.0, 2.0] * 20)

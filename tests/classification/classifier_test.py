@@ -11,17 +11,24 @@ import pytest
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import parse_statement
+from datalens_tf.auditing.verification import verify
 from datalens_tf.classification import classifier as classifier_module
 from datalens_tf.classification import networks
 from datalens_tf.classification.classifier import DpSgd, PrivateClassifier
-from datalens_tf.classification.settings import ClassifierConfig
+from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.errors import (
-    BudgetExhaustedError, CheckpointError, InterruptionWarning, InvalidArgumentError, LedgerError, TrainingInterrupted)
+    BudgetExhaustedError,
+    CheckpointError,
+    InterruptionWarning,
+    InvalidArgumentError,
+    LedgerError,
+    TrainingInterrupted,
+)
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource
-from datalens_tf.privacy import PrivacyLedger, accounting
-from datalens_tf.privacy.statement import parse_statement
-from datalens_tf.serving.verification import verify
 from datalens_tf.training import loop
 from datalens_tf.training.callbacks import Callback
 from tests import ledgers
@@ -109,9 +116,9 @@ def test_table_11s_settings_cost_what_tensorflow_privacy_says():
 
     theirs, _ = lib.compute_dp_sgd_privacy(n=60_000, batch_size=512, noise_multiplier=1.6, epochs=1944 * 512 / 60_000,
                                            delta=1e-5)
-    by_rdp = accounting.epsilon(config.step_event(), 1944, 1e-5, "rdp", "add-or-remove-one")
+    by_rdp = accountants.epsilon(config.step_event(), 1944, 1e-5, "rdp", "add-or-remove-one")
     assert 0.98 * theirs < by_rdp <= theirs and by_rdp > 1.0  # With fewer orders; losses are tighter.
-    within, beyond = (accounting.epsilon(config.step_event(), num_steps, 1e-5, "pld", "add-or-remove-one")
+    within, beyond = (accountants.epsilon(config.step_event(), num_steps, 1e-5, "pld", "add-or-remove-one")
                       for num_steps in (1944, 1945))
     assert within <= 1.0 < beyond
     # k has no part in it.
@@ -122,7 +129,7 @@ def test_noise_and_steps_are_resolved_to_the_budget():
     budget = ClassifierConfig(epsilon=1.0, accountant="rdp", batch_size=100)
 
     def spent(config, num_steps):
-        return accounting.epsilon(config.step_event(), num_steps, 1e-5, "rdp", "add-or-remove-one")
+        return accountants.epsilon(config.step_event(), num_steps, 1e-5, "rdp", "add-or-remove-one")
 
     calibrated = budget.replace(num_steps=50).resolved(1000)
     assert 0.99 < spent(calibrated, 50) <= 1.0

@@ -8,13 +8,20 @@ import shutil
 import numpy as np
 import pytest
 
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.classification import pate, student
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data import as_dataset, load_dataset
 from datalens_tf.errors import (
-    BudgetExhaustedError, CheckpointError, DataError, InterruptionWarning, InvalidArgumentError, LedgerError)
-from datalens_tf.evaluation import utility
-from datalens_tf.privacy import PrivacyLedger, accounting
+    BudgetExhaustedError,
+    CheckpointError,
+    DataError,
+    InterruptionWarning,
+    InvalidArgumentError,
+    LedgerError,
+)
+from datalens_tf.training import classifier
 from datalens_tf.training.checkpoint import ReleaseStore
 from tests import ledgers
 
@@ -40,7 +47,7 @@ def config(**changes):
 def make_quick(monkeypatch):
     """Students that learn nothing, where they are not the subject."""
     def untrained(images, labels, settings):
-        return utility.paper_classifier(settings.image_shape, settings.num_classes, settings.seed)
+        return classifier.paper_classifier(settings.image_shape, settings.num_classes, settings.seed)
 
     monkeypatch.setattr(student, "train_student", untrained)
 
@@ -100,8 +107,8 @@ def test_the_student_learned_and_can_be_loaded(finished, public):
     assert found["accuracy"] > 0.3 and found["auroc_macro"] > 0.7 and found["num_test"] == len(public) - 40
     again = student.load_student(finished.folder / "student.npz", settings)
     assert student.evaluate_student(again, test) == found
-    np.testing.assert_array_equal(utility.predict_probabilities(again, test.images),
-                                  utility.predict_probabilities(finished.student, test.images))
+    np.testing.assert_array_equal(classifier.predict_probabilities(again, test.images),
+                                  classifier.predict_probabilities(finished.student, test.images))
 
 
 def test_what_is_spent_is_what_was_planned(finished):
@@ -190,7 +197,7 @@ def test_every_record_pays_for_its_own_votes(method, aggregator):
     for group in plan.groups:
         assert held[BUDGETS == group.epsilon].max() == group.record_votes
     # A wrong sensitivity would be noticed: as if no record had more than one vote.
-    assert plan.event(1) != plan.event() and plan.epsilon(plan.groups[2]) > 2 * accounting.epsilon(
+    assert plan.event(1) != plan.event() and plan.epsilon(plan.groups[2]) > 2 * accountants.epsilon(
         plan.event(1), 1, 1e-5, plan.config.accountant)
 
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf import cli
-from datalens_tf.privacy import PrivacyLedger
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.training import callbacks, loop
 
 layers = tf.keras.layers

@@ -7,7 +7,7 @@ import pytest
 
 from datalens_tf import cli
 from datalens_tf.classification import student
-from datalens_tf.evaluation import utility
+from datalens_tf.training import classifier
 
 TINY = ["--dataset=digits", "--num_teachers=8", "--num_queries=40", "--epsilon=50", "--aggregator=gnmax"]
 
@@ -15,7 +15,7 @@ TINY = ["--dataset=digits", "--num_teachers=8", "--num_queries=40", "--epsilon=5
 @pytest.fixture(name="classify")
 def make_classify(capfd, monkeypatch):
     """Runs the command with students that learn nothing; returns exit status, stdout and stderr."""
-    monkeypatch.setattr(student, "train_student", lambda images, labels, settings: utility.paper_classifier(
+    monkeypatch.setattr(student, "train_student", lambda images, labels, settings: classifier.paper_classifier(
         settings.image_shape, settings.num_classes, settings.seed))
 
     def run(*words):

@@ -14,12 +14,11 @@ import tensorflow as tf
 
 from datalens_tf import cli
 from datalens_tf._text import without_folders
-from datalens_tf.config import DataLensConfig, config_digest
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.config import config_digest
 from datalens_tf.data.datasets import load_dataset
-from datalens_tf.mechanisms import TopAgg
-from datalens_tf.methods import config_class
-from datalens_tf.privacy import PrivacyLedger
-from datalens_tf.synthesizers.registry import synthesizer
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import config_class, synthesizer
 
 TINY = ["--num_teachers=4", "--num_steps=3", "--top_k=10", "--batch_size=4", "--noise_stddev=20", "--epsilon=100",
         "--generator_filters=4", "--generator_units=16", "--discriminator_filters=4", "--discriminator_units=8",
@@ -125,7 +124,7 @@ def test_runs_of_older_versions_go_on_and_tell_no_more(secret, tmp_path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     PrivacyLedger.create(folder / "ledger.jsonl", epsilon=config.epsilon, delta=config.delta,
                          accountant=config.accountant, config_digest=config_digest(config.to_json()),
-                         step_event=TopAgg.from_config(config).dp_event(config.batch_size))
+                         step_event=config.mechanism().dp_event(config.batch_size))
     run("train", "--resume", "--output_dir", folder)
     run("evaluate", "--samples", folder, "--quick", "--metrics=utility", "--epochs=1")
     public = [path for path in folder.rglob("*") if path.is_file() and "private" not in path.parts]

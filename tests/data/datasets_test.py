@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datalens_tf.config import DataLensConfig
 from datalens_tf.data import as_dataset, load_dataset, to_unit, usable_only, user_indices
 from datalens_tf.data.datasets import chunks, with_data
 from datalens_tf.errors import DataError, InvalidArgumentError
+from datalens_tf.methods.datalens import DataLensConfig
 
 PREPARED = os.environ.get("TFDS_DATA_DIR")
 needs_prepared_data = pytest.mark.skipif(not PREPARED, reason="TFDS_DATA_DIR names no prepared TensorFlow Datasets")

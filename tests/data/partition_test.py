@@ -5,7 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from datalens_tf.data import partition_indices, usable_indices, user_indices
 from datalens_tf.data.datasets import as_dataset

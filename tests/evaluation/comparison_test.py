@@ -7,11 +7,11 @@ import statistics
 
 import pytest
 
-from datalens_tf.config import DataLensConfig
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import DataError
 from datalens_tf.evaluation import charts
 from datalens_tf.evaluation.comparison import accuracy_charts, csv_text, markdown, read_result, table
-from datalens_tf.privacy import accounting
+from datalens_tf.methods.datalens import DataLensConfig
 from tests.evaluation.evaluation_data import all_metrics
 
 STATEMENT = {"method": "datalens", "epsilon": 0.99741, "delta": 1e-5, "accountant": "gdp", "adjacency": "replace-one"}
@@ -55,7 +55,7 @@ def test_what_makes_numbers_comparable_separates_rows(tmp_path):
     runs = [folder(tmp_path, str(number), config=config, **change) for number, change in enumerate(changes)]
     rows = table([read_result(run) for run in runs])
     assert len(rows) == len(changes)
-    assert {row["adjacency"] for row in rows} == set(accounting.RELATIONS)
+    assert {row["adjacency"] for row in rows} == set(accountants.RELATIONS)
     assert sum("but 300 images and 2 epochs" in row["protocol"] for row in rows) == 1
     for column in ("data", "method", "epsilon", "delta", "accountant", "adjacency", "protocol", "accuracy", "std"):
         assert all(column in row for row in rows)

@@ -8,7 +8,13 @@ import tensorflow as tf
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import image_quality
 from datalens_tf.evaluation.image_quality import (
-    InceptionFeatures, frechet_distance, inception_score, manifold_metrics, memorisation, nearest_distances)
+    InceptionFeatures,
+    frechet_distance,
+    inception_score,
+    manifold_metrics,
+    memorisation,
+    nearest_distances,
+)
 
 
 @pytest.fixture(name="rng")

@@ -10,13 +10,21 @@ import shutil
 import pytest
 from selenium import webdriver
 
-from datalens_tf.config import DataLensConfig, preset
 from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import report
 from datalens_tf.evaluation.evaluate import Evaluation
 from datalens_tf.evaluation.report import (
-    RunFacts, render_report, run_charts, seconds_per_step, training_command, training_log, write_public_report,
-    write_report)
+    RunFacts,
+    render_report,
+    run_charts,
+    seconds_per_step,
+    training_command,
+    training_log,
+    write_public_report,
+    write_report,
+)
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import preset
 from tests.evaluation.evaluation_data import all_metrics, real
 from tests.serving.browser import smuggled
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from datalens_tf.data import as_dataset, load_dataset, to_unit
 from datalens_tf.errors import DataError, InvalidArgumentError
-from datalens_tf.evaluation.utility import (
-    FROZEN, PAPER, evaluate_utility, paper_classifier, paper_protocol, train_on_synthetic)
+from datalens_tf.evaluation.utility import evaluate_utility
+from datalens_tf.training.classifier import FROZEN, PAPER, paper_classifier, paper_protocol, train_on_synthetic
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import NoiseSource, RoundedGaussianNoise
 from datalens_tf.mechanisms.confident_gnmax import BinnedGradients, RealOrFake
-from datalens_tf.privacy import accounting
 from tests.mechanisms.conformance import BroadcastNoise, seeds_of, worst_cases
 
 SHARED = dict(num_teachers=3, noise_stddev=2.0, threshold_noise_ratio=1.5, vote_threshold=0.5)
@@ -65,8 +65,8 @@ def test_the_price_is_that_of_all_questions_and_both_noises(mechanism, questions
     # As if every number were released by a mechanism of its own.
     parts = [dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(sigma_1), m * questions),
              dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(sigma_2 / math.sqrt(2)), m * questions)]
-    assert accounting.epsilon_of([event], 1e-5, "gdp") == pytest.approx(
-        accounting.epsilon_of(parts, 1e-5, "gdp"), rel=1e-9)
+    assert accountants.epsilon_of([event], 1e-5, "gdp") == pytest.approx(
+        accountants.epsilon_of(parts, 1e-5, "gdp"), rel=1e-9)
     assert mechanism.l2_sensitivity(9) == pytest.approx(3 * mechanism.l2_sensitivity(1), rel=1e-12)
 
 

@@ -9,10 +9,15 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import (
-    InsecureSeededNoise, Mechanism, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise)
-from datalens_tf.privacy import accounting
+    InsecureSeededNoise,
+    Mechanism,
+    NoiseSource,
+    RoundedGaussianNoise,
+    SecureGaussianNoise,
+)
 
 
 def worst_cases(num_images: int, dimension: int) -> dict[str, np.ndarray]:
@@ -125,7 +130,7 @@ class MechanismConformance:
         vote_sum = self.vote_sum()
         np.testing.assert_array_equal(mechanism.privatize(vote_sum, SecureGaussianNoise(), 0), vote_sum)
         event = mechanism.dp_event(self.num_images)
-        assert all(accounting.epsilon(event, 1, 1e-5, name) == math.inf for name in accounting.ACCOUNTANTS)
+        assert all(accountants.epsilon(event, 1, 1e-5, name) == math.inf for name in accountants.ACCOUNTANTS)
 
     @pytest.mark.parametrize("share", [1.0, 0.25])
     @pytest.mark.parametrize("factor, accepted", [(1.0, True), (2 / 3, False), (3 / 2, False)])

@@ -3,10 +3,10 @@ import pytest
 import tensorflow as tf
 from tensorflow_privacy.privacy.dp_query import test_utils
 
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import InsecureSeededNoise, TopAgg
 from datalens_tf.mechanisms.dp_query import TopAggSumQuery
-from datalens_tf.privacy import accounting
 
 GRADIENT = np.zeros((3, 24), np.float32)
 GRADIENT[:, [1, 4, 9, 16, 20]] = [1, -1, 1, -1, 1]
@@ -30,7 +30,7 @@ def test_the_event_is_the_mechanisms_and_prices_like_it():
     state = query.initial_global_state()
     _, _, event = query.get_noised_result(query.initial_sample_state(GRADIENT), state)
     assert event == mechanism.dp_event(3)
-    assert accounting.epsilon_of([event], 1e-5, "pld") == accounting.epsilon(mechanism.dp_event(3), 1, 1e-5, "pld")
+    assert accountants.epsilon_of([event], 1e-5, "pld") == accountants.epsilon(mechanism.dp_event(3), 1, 1e-5, "pld")
 
 
 def test_the_batch_method_equals_record_by_record():

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
-from datalens_tf.privacy import accounting
 
 C, D = 0.7, 5
 SUM = GaussianSum(clip_norm=C, noise_multiplier=2.0, adjacency="replace-one")
@@ -77,9 +77,9 @@ def test_the_price_is_that_of_the_sampling_done():
     from tensorflow_privacy.privacy.analysis import compute_dp_sgd_privacy_lib as tfp
 
     theirs, _ = tfp.compute_dp_sgd_privacy(n=10_000, batch_size=100, noise_multiplier=1.1, epochs=10, delta=1e-5)
-    ours = accounting.epsilon(SAMPLED.dp_event(), 1000, 1e-5, "rdp", "add-or-remove-one")
+    ours = accountants.epsilon(SAMPLED.dp_event(), 1000, 1e-5, "rdp", "add-or-remove-one")
     assert 0.98 * theirs < ours <= theirs  # With fewer orders.
-    assert accounting.epsilon(SAMPLED.dp_event(), 1000, 1e-5, "pld", "add-or-remove-one") < ours
+    assert accountants.epsilon(SAMPLED.dp_event(), 1000, 1e-5, "pld", "add-or-remove-one") < ours
 
 
 def test_what_cannot_be_right_is_refused():

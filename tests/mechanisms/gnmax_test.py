@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.gnmax import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, count_votes
-from datalens_tf.privacy import accounting
 from tests.mechanisms.label_votes import LabelVotesConformance, NoNoise
 
 SHARED = dict(num_votes=4, num_classes=3, noise_stddev=2.0)
@@ -83,15 +83,15 @@ def test_confident_gnmax_is_priced_as_test_and_answers_apart():
                                vote_threshold=0.8, max_answers=30, record_votes=2)
     parts = [dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(150.0 / 2), 100),
              dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(40.0 / (2 * math.sqrt(2))), 30)]
-    assert accounting.epsilon_of([mechanism.dp_event(100)], 1e-5, "gdp") == pytest.approx(
-        accounting.epsilon_of(parts, 1e-5, "gdp"), rel=1e-9)
+    assert accountants.epsilon_of([mechanism.dp_event(100)], 1e-5, "gdp") == pytest.approx(
+        accountants.epsilon_of(parts, 1e-5, "gdp"), rel=1e-9)
 
 
 def test_lnmax_is_within_pure_privacy():
     """Scale b: 2 / b per query, however many queries."""
     event = LNMax(num_votes=250, num_classes=10, noise_stddev=20 * math.sqrt(2)).dp_event(3)
-    assert accounting.epsilon(event, 1, 1e-9, "pld") <= 3 * 2 / 20 * (1 + 1e-6)
-    assert accounting.epsilon(event, 1, 1e-12, "pld") > 0.9 * 3 * 2 / 20
+    assert accountants.epsilon(event, 1, 1e-9, "pld") <= 3 * 2 / 20 * (1 + 1e-6)
+    assert accountants.epsilon(event, 1, 1e-12, "pld") > 0.9 * 3 * 2 / 20
 
 
 @pytest.mark.parametrize("factor,accepted", [(1.0, True), (2 / 3, False), (1.5, False)])

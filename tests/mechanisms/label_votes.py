@@ -9,10 +9,10 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import InsecureSeededNoise, NoiseSource
 from datalens_tf.mechanisms.gnmax import LabelVotes, count_votes
-from datalens_tf.privacy import accounting
 from tests.mechanisms.conformance import BroadcastNoise
 
 
@@ -87,10 +87,10 @@ class LabelVotesConformance:
         counts = np.array([[3, 1, 0], [0, 1, 2]])
         noisy = mechanism.privatize(counts, mechanism.noise_class(), 0)
         np.testing.assert_array_equal(mechanism.answers(noisy), [0, 2])
-        assert accounting.epsilon(mechanism.dp_event(2), 1, 1e-5, "rdp") == math.inf
+        assert accountants.epsilon(mechanism.dp_event(2), 1, 1e-5, "rdp") == math.inf
 
     def test_queries_are_one_joint_release(self):
-        together, apart = (accounting.epsilon(self.answering(num_queries).dp_event(num_queries), count, 1e-5, "rdp")
+        together, apart = (accountants.epsilon(self.answering(num_queries).dp_event(num_queries), count, 1e-5, "rdp")
                            for num_queries, count in ((8, 1), (2, 4)))
         assert together == pytest.approx(apart, rel=1e-12)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from datalens_tf.config import DataLensConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise
+from datalens_tf.methods.datalens import DataLensConfig
 
 SECURE = [RoundedGaussianNoise(), SecureGaussianNoise()]
 

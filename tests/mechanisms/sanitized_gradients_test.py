@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
-from datalens_tf.privacy import accounting
+from tests.accounting.fixed_size_sampling_test import least_delta
 from tests.mechanisms.gaussian_sum_test import vectors
-from tests.privacy.sampled_test import least_delta
 
 C, M, D = 0.7, 3, 5
 STEP = SanitizedGradients(clip_norm=C, noise_multiplier=0.8, num_images=M, num_discriminators=10)
@@ -75,9 +75,9 @@ def test_the_published_settings_do_not_cost_what_is_published():
     paper = SanitizedGradients(clip_norm=1.0, noise_multiplier=1.07 / math.sqrt(32), num_images=32,
                                num_discriminators=1000)
     assert paper.noise_stddev == pytest.approx(2.14)
-    published = accounting.epsilon(paper.event_as_published(), 20_000, 1e-5, "rdp")
+    published = accountants.epsilon(paper.event_as_published(), 20_000, 1e-5, "rdp")
     assert 9 < published < 10
-    assert accounting.epsilon(paper.dp_event(), 20_000, 1e-5, "pld") == pytest.approx(346.7, abs=0.1)
+    assert accountants.epsilon(paper.dp_event(), 20_000, 1e-5, "pld") == pytest.approx(346.7, abs=0.1)
 
 
 def test_the_published_accounting_is_violated_and_ours_is_not():
@@ -85,8 +85,8 @@ def test_the_published_accounting_is_violated_and_ours_is_not():
     count, steps, images, delta = 100, 3, 32, 1e-5
     step = SanitizedGradients(clip_norm=1.0, noise_multiplier=1.07 / math.sqrt(images), num_images=images,
                               num_discriminators=count)
-    published = accounting.epsilon(step.event_as_published(), steps, delta, "rdp")
-    honest = accounting.epsilon(step.dp_event(), steps, delta, "pld")
+    published = accountants.epsilon(step.event_as_published(), steps, delta, "rdp")
+    honest = accountants.epsilon(step.dp_event(), steps, delta, "pld")
     shift = 1 / step.noise_multiplier
     means = (0.0, shift, 0.0)  # The picked one gives C sqrt(m) one way or the other; the others all one of both.
     assert published < honest

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datalens_tf.config import PRESETS, DataLensConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import TopAgg, topk_sign, topk_stochastic_sign
+from datalens_tf.methods.datalens import PRESETS, DataLensConfig
 from tests.mechanisms.conformance import MechanismConformance, seeds_of, worst_cases
 
 
@@ -148,12 +148,12 @@ GRADIENTS = np.random.default_rng(2).normal(size=(6, 3, 24)).astype(np.float32)
 
 def test_without_top_k_every_coordinate_votes_and_each_image_costs_its_dimension():
     config = DataLensConfig(top_k=None, image_shape=(4, 4, 3), num_teachers=6, noise_stddev=7.0)
-    mechanism = TopAgg.from_config(config)
+    mechanism = config.mechanism()
     assert mechanism.top_k == 48 and mechanism.l2_sensitivity(5) == 2 * math.sqrt(48 * 5)
     votes = mechanism.compress(np.tile(GRADIENTS, 2), seeds_of(6)).numpy()
     assert np.all(np.abs(votes) == 1)
     with pytest.raises(InvalidArgumentError, match="image_shape=None to be known with top_k=None"):
-        TopAgg.from_config(config.replace(image_shape=None))
+        config.replace(image_shape=None).mechanism()
 
 
 def test_without_stochastic_quantization_votes_are_signs_whatever_the_seeds():
@@ -208,7 +208,7 @@ def test_threshold_counts_votes_at_the_bar_and_ignores_weaker_ones():
 
 
 def test_preset_reproduces_the_published_noise_multiplier():
-    mechanism = TopAgg.from_config(PRESETS["mnist", 1.0])
+    mechanism = PRESETS["mnist", 1.0].mechanism()
     assert mechanism.dp_event(1) == dp_accounting.GaussianDpEvent(5000 / (2 * math.sqrt(200)))
     assert mechanism.dp_event(1).noise_multiplier == pytest.approx(176.7767, rel=1e-6)
     assert mechanism.dp_event(15).noise_multiplier == pytest.approx(176.7767 / math.sqrt(15), rel=1e-6)
@@ -217,7 +217,7 @@ def test_preset_reproduces_the_published_noise_multiplier():
 def test_from_config_takes_every_setting():
     config = DataLensConfig(num_teachers=7, top_k=3, clip=None, noise_stddev=9.0, vote_threshold=0.25,
                             quantization="sign")
-    assert TopAgg.from_config(config) == make(
+    assert config.mechanism() == make(
         num_teachers=7, top_k=3, clip=None, noise_stddev=9.0, vote_threshold=0.25, quantization="sign")
 
 

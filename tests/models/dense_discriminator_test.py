@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.models.discriminator import (
-    EnsembleDenseDiscriminator, EnsembleDiscriminator, logits_of_each)
+from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator, logits_of_each
 from datalens_tf.models.ensemble import conv_patches
 
 SHAPE, CLASSES = (8, 12, 2), 3

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf.models.discriminator import EnsembleDiscriminator
-from datalens_tf.models.ensemble import (
-    EnsembleBatchNormalization, EnsembleConv2D, EnsembleDense, conv_patches)
+from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv2D, EnsembleDense, conv_patches
 
 TEACHERS, BATCH, CLASSES = 3, 4, 5
 

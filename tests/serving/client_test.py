@@ -13,8 +13,8 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 from datalens_tf.cli import main
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.serving.client import Client, ServerError
-from datalens_tf.serving.drawing import sample_from
 from datalens_tf.serving.export import export_generator, load_generator
+from datalens_tf.serving.sampling import sample_from
 from tests.serving.export_test import SETTINGS, TinyGenerator
 from tests.serving.served import Served, free_port
 

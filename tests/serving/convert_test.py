@@ -15,10 +15,10 @@ from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.cli import main
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.models.warp import WarpedGenerator
-from datalens_tf.privacy.statement import round_up
 from datalens_tf.serving import convert
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
 from tests.models.factor_generator_test import SHAPE

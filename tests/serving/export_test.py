@@ -16,8 +16,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 from datalens_tf.serving import export
-from datalens_tf.serving.drawing import image_seeds
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
+from datalens_tf.serving.sampling import image_seeds
 
 SETTINGS = dict(latent_dim=6, latent_distribution="uniform", num_classes=3)
 

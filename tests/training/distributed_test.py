@@ -11,12 +11,11 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf import cli
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import ActorError, CheckpointError, DataError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.noise import InsecureSeededNoise
-from datalens_tf.mechanisms.topagg import TopAgg
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.distributed import Owners, Share, check_owners, own_records, share_spans
 from datalens_tf.training.teachers import TeacherBank
@@ -27,7 +26,7 @@ from tests.training.teachers_test import arrays, from_images, make_rounds
 from tests.training.trainer_test import released_bytes
 
 CONFIG = tiny.CONFIG
-MECHANISM = TopAgg.from_config(CONFIG)
+MECHANISM = CONFIG.mechanism()
 RAY = PerformanceOptions(distribute="ray", num_actors=2)
 OWNED = CONFIG.replace(noise="gaussian", num_owners=2, dataset="npz:{owner}")
 
@@ -54,7 +53,7 @@ def make_share(folder, number, config=CONFIG, data=None, count=2):
     records = own_records(data, partition_indices(len(data), config.num_teachers, config.partition_seed)[span])
     share = Share(number)
     share.receive(records.images, records.labels, records.partitions)
-    share.open(config, TopAgg.from_config(config), span.start, str(folder / str(number)))
+    share.open(config, config.mechanism(), span.start, str(folder / str(number)))
     return share
 
 

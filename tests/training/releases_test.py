@@ -10,11 +10,14 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from datalens_tf.config import config_digest, preset
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.config import config_digest
 from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, LedgerError
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
-from datalens_tf.methods import DataLensPlusConfig, DpMerfConfig, config_from_json
-from datalens_tf.privacy import PrivacyLedger, accounting
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.dp_merf import DpMerfConfig
+from datalens_tf.methods.registry import config_from_json, preset
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.releases import LARGEST_FACTOR, Releases, calibrated, warn_of_lost_steps
 from datalens_tf.training.run_folder import RunFolder
@@ -78,7 +81,7 @@ def counts(path):
 
 def drawn(found):
     """What was really drawn costs, at delta 1e-5."""
-    return accounting.epsilon_of([dp_accounting.GaussianDpEvent(z) for z, _ in found], 1e-5, "gdp")
+    return accountants.epsilon_of([dp_accounting.GaussianDpEvent(z) for z, _ in found], 1e-5, "gdp")
 
 
 def test_each_release_is_one_line_that_costs_what_is_drawn(tmp_path):
@@ -106,7 +109,7 @@ def test_a_kill_burns_one_line_and_what_remains_shares_what_is_left(tmp_path, mo
     # The charges are those of what was drawn, with the burnt one.
     lost = dp_accounting.GaussianDpEvent(CONFIG.noise_multiplier / burnt**0.5)
     events = [lost, *(dp_accounting.GaussianDpEvent(z) for z, _ in found)]
-    assert accounting.epsilon_of(events, 1e-5, "gdp") == pytest.approx(releases.ledger.spent(), rel=1e-12)
+    assert accountants.epsilon_of(events, 1e-5, "gdp") == pytest.approx(releases.ledger.spent(), rel=1e-12)
     (unit,) = releases.recalibrated
     assert unit.noise_multiplier == releases.ledger.charges[-1].unit.noise_multiplier
 
@@ -281,7 +284,7 @@ def test_old_releases_without_their_charges_are_refused(old):
 
 def test_a_run_of_equal_steps_says_at_once_where_it_will_end(tmp_path):
     event = dp_accounting.GaussianDpEvent(10.0)
-    num_steps = accounting.max_steps(event, 1.0, 1e-5, "gdp")
+    num_steps = accountants.max_steps(event, 1.0, 1e-5, "gdp")
     ledger = PrivacyLedger.create(tmp_path / "ledger.jsonl", epsilon=1.0, delta=1e-5, accountant="gdp",
                                   config_digest="", step_event=event)
     for step in (1, 2, 3):

@@ -5,14 +5,13 @@ import json
 import pytest
 
 from datalens_tf import _files
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import config_digest
 from datalens_tf.errors import CheckpointError
-from datalens_tf.mechanisms import TopAgg
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training.run_folder import RunFolder, open_run
 from tests.training import tiny
 
-EVENT = TopAgg.from_config(tiny.CONFIG).dp_event(tiny.CONFIG.batch_size)
+EVENT = tiny.CONFIG.mechanism().dp_event(tiny.CONFIG.batch_size)
 IDENTITY = {"num_records": 20, "checksum": 1}
 
 

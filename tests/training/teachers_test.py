@@ -10,7 +10,6 @@ import tensorflow as tf
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
-from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.training.teachers import TeacherBank, TeacherRound, adam, build_teachers
 from tests.models.ensemble_test import keras_conv, keras_dense, label_planes
 from tests.training import tiny
@@ -21,7 +20,7 @@ CONFIG = tiny.CONFIG
 def make_bank(data, config=CONFIG, chunk_size=None, path=None, mechanism=None):
     """In memory, or in the file `path`."""
     partitions = partition_indices(len(data), config.num_teachers, config.partition_seed)
-    return TeacherBank(config, data.images, data.labels, partitions, mechanism or TopAgg.from_config(config),
+    return TeacherBank(config, data.images, data.labels, partitions, mechanism or config.mechanism(),
                        PerformanceOptions(chunk_size=chunk_size, bank_memory_gb=0), path)
 
 
@@ -147,7 +146,7 @@ def test_vote_sums_of_neighbouring_data_sets_stay_within_the_sensitivity():
     data, other = tiny.dataset(20), tiny.dataset(20)
     other.images[3], other.labels[3] = 0, 2
     sums = [advance(make_bank(d))[0] for d in (data, other)]
-    assert 0 < np.linalg.norm(sums[0] - sums[1]) <= TopAgg.from_config(CONFIG).l2_sensitivity(CONFIG.batch_size)
+    assert 0 < np.linalg.norm(sums[0] - sums[1]) <= CONFIG.mechanism().l2_sensitivity(CONFIG.batch_size)
 
 
 def test_vote_sum_is_that_of_all_teachers_whatever_the_chunks():

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from datalens_tf.config import DataLensConfig
 from datalens_tf.data.datasets import as_dataset
+from datalens_tf.methods.datalens import DataLensConfig
 
 CONFIG = DataLensConfig(
     dataset="tiny", image_shape=(8, 8, 1), num_classes=3, num_teachers=4, batch_size=3, top_k=5, noise_stddev=40.0,

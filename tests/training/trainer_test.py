@@ -14,12 +14,18 @@ import numpy as np
 import pytest
 
 from datalens_tf import _files
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import (
-    BudgetExhaustedError, CheckpointError, DataLensError, InterruptionWarning, LedgerError, TrainingInterrupted)
+    BudgetExhaustedError,
+    CheckpointError,
+    DataLensError,
+    InterruptionWarning,
+    LedgerError,
+    TrainingInterrupted,
+)
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise_source
-from datalens_tf.privacy import accounting
-from datalens_tf.privacy.ledger import PrivacyLedger
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.trainer import Trainer, replay
@@ -86,7 +92,7 @@ def test_burnt_charges_end_a_run_early_and_that_is_told_at_once(tmp_path):
         train(tmp_path, config, stop_after=1)
     ledger = PrivacyLedger.open(tmp_path / "ledger.jsonl")
     ledger.spend(ledger.step_event, step=2)
-    planned = accounting.max_steps(ledger.step_event, 1.5, 1e-5, "gdp")
+    planned = accountants.max_steps(ledger.step_event, 1.5, 1e-5, "gdp")
     with pytest.warns(InterruptionWarning, match=f"^1 of 2 charges .* ends after {planned - 1} of {planned} steps"):
         trainer, _ = train(tmp_path, config)
     assert len(trainer.releases) == planned - 1 and trainer.ledger.spent() <= 1.5

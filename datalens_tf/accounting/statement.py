@@ -1,0 +1,312 @@
+"""The privacy statement: what a run guarantees, to whom, on which assumptions, and what it does not cover."""
+
+import dataclasses
+import math
+import textwrap
+import typing
+from typing import Any, Mapping, Sequence
+
+import dp_accounting
+
+from datalens_tf import _files, _validate
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.delta import describe_delta
+from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
+from datalens_tf.config import ACCOUNTANTS, MethodConfig
+from datalens_tf.errors import LedgerError
+
+if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
+    from datalens_tf.mechanisms.noise import NoiseSource
+
+_ACCOUNTANT_NOTES = {
+    "classic_rdp": "the paper's Renyi accounting; the loosest bound, valid",
+    "rdp": "dp_accounting's Renyi accountant; valid",
+    "pld": "dp_accounting's privacy loss distributions; a near-exact upper bound",
+    "gdp": "closed form for Gaussian noise; exact",
+}
+
+_RECALIBRATED = (" As interruptions lost charges, what was released after them has more noise, so that all charges stay "
+                 "within the budget; the noise multiplier of a charge is then ")
+
+# Adjacency -> the unit that is protected, and what might have happened to it.
+_RECORD = "one record (an image with its label)"
+_USER = "one user (all the images that the user has, with their labels)"
+_REPLACED, _ABSENT = "been replaced by any other", "been absent, or been added"
+_AS_MANY = f"{_REPLACED} with as many images"  # How many each user has is public.
+_UNITS = {"replace-one": (_RECORD, _REPLACED), "add-or-remove-one": (_RECORD, _ABSENT),
+          "replace-one-user": (_USER, _AS_MANY), "add-or-remove-one-user": (_USER, _ABSENT),
+          "none": (_RECORD, "")}  # Of what is not private.
+_GROUPS = {
+    _RECORD: "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
+    _USER: "People who are several users, and people whose pictures several users have: the unit is what one user has. "
+           "A group of r users has a weaker guarantee."}
+
+# Data sets whose list of classes does not depend on the records that one has; `tfds:NAME` as well.
+_WITH_PUBLIC_CLASSES = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender", "celeba_hair", "places365",
+                        "tfds")
+
+_NOT_COVERED = (
+    "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
+    "run on the same data spends a budget of its own, and the budgets add up.",
+    "Evaluation on real data: accuracies and other numbers measured on real records are not differentially private.",
+    "The folder `private/` of the run: teachers, votes, losses on real data. It must not be shared.",
+    "Side channels: running time, memory, logs of the computer that trained.",
+    "Restored backups and cloned machines: a run that is continued from two copies of its folder releases twice, and "
+    "each copy's ledger counts its own charges only. `datalens privacy --ledger A --ledger B` counts both.",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What a method tells of its privacy, beside its settings.
+
+    Attributes:
+      event: what a step costs; None of a method that is not private.
+      recalibrated: what charges cost instead for which burnt ones left less of the budget; each has more noise.
+      adjacency: which data sets are neighbours; one of `accountants.RELATIONS`.
+      facts: JSON-able entries of the statement, and values for the texts.
+      assumptions: texts, formatted with the facts.
+      released: a paragraph, formatted with the facts. None where `render_text` knows the method.
+      seeds: what public seeds decide.
+      product: what comes out, where that is no generator.
+    """
+
+    event: dp_accounting.DpEvent | None
+    adjacency: str = "replace-one"
+    facts: Mapping[str, Any]
+    assumptions: Sequence[str]
+    released: str | None
+    seeds: str
+    product: str | None = None
+    recalibrated: Sequence[dp_accounting.DpEvent] = ()
+
+
+def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLedger | None, num_burnt: int,
+                   noise: "NoiseSource", num_records: int) -> dict[str, Any]:
+    """What a run guarantees, as a JSON-able dictionary.
+
+    Args:
+      config: settings of the run.
+      guarantee: what its method tells.
+      ledger: with all charges; None of a method that is not private.
+      num_burnt: how many of the charges paid for a release that was never stored. They count in epsilon.
+      noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
+      num_records: number of records in the data set; public.
+
+    Raises:
+      LedgerError: a charge differs from what a step costs under this configuration, or charges are missing.
+    """
+    num_charges = 0 if ledger is None else ledger.num_charges
+    if num_burnt < 0:  # More was released than was charged.
+        raise LedgerError(f"{ledger.path} has {num_charges} charges, {-num_burnt} fewer than were used: put the run's "
+                          "newest ledger back.")
+    _validate.integer("num_burnt", num_burnt, at_least=0)
+    _validate.require(num_burnt <= num_charges, "num_burnt", num_burnt, f"<= {num_charges}, the number of charges")
+    _validate.integer("num_records", num_records, at_least=1)
+    event = guarantee.event
+    for charge in () if ledger is None else ledger.charges:
+        if charge.unit != event and charge.unit not in guarantee.recalibrated:
+            raise LedgerError(f"Charge {charge.index} in the ledger is {charge.event}, but a step costs {event}: "
+                              "the ledger belongs to another configuration.")
+    by_accountant = {} if event is None else price(ledger.charges, config.delta, guarantee.adjacency)
+    private = (event is not None and noise.is_secure and config.insecure_noise_seed is None
+               and all(map(math.isfinite, by_accountant.values())))
+    facts = {
+        **guarantee.facts,
+        "noise_multiplier_per_step": accountants.noise_multiplier(event),
+        "num_charges": num_charges,
+        "num_burnt_charges": num_burnt,
+        "num_steps": num_charges - num_burnt,
+        "noise_source": noise.description if event is not None else "none",
+    }
+    released = guarantee.released
+    if guarantee.recalibrated:
+        counts = {event: sum(charge.count for charge in ledger.charges if charge.unit == event)
+                  for event in guarantee.recalibrated}
+        facts["recalibrated"] = [{"noise_multiplier": accountants.noise_multiplier(event), "num_charges": count}
+                                 for event, count in counts.items()]
+        released += _RECALIBRATED + ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
+                                              for part in facts["recalibrated"]) + "."
+    texts = facts | {"accountant": config.accountant, "noise_caveat": noise.caveat}
+    if facts.get("epsilon_towards_driver") is not None:
+        texts["epsilon_towards_driver"] = round_up(facts["epsilon_towards_driver"])
+    return {
+        "title": "Differential-privacy statement" if private else "NOT PRIVATE",
+        "private": private,
+        "method": config.method,
+        "dataset": config.public().dataset,
+        "num_records": num_records,
+        "epsilon": by_accountant[config.accountant] if private else None,
+        "delta": config.delta,
+        "delta_and_n": describe_delta(config, num_records) if private else None,
+        "accountant": config.accountant,
+        "epsilon_by_accountant": {name: value if private else None for name, value in by_accountant.items()},
+        "epsilon_budget": config.epsilon if private else None,
+        "adjacency": guarantee.adjacency,
+        "unit": _UNITS[guarantee.adjacency][0],
+        **facts,
+        **({} if ledger is None else ledger_entries(ledger)),
+        **({} if guarantee.product is None else {"product": guarantee.product}),
+        **({} if released is None else {"released": released.format(**texts)}),
+        "seeds": f"Public: {guarantee.seeds}. "
+                 + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
+        "settings_chosen": _settings_chosen(config) if private else None,
+        "assumptions": ([*(text.format(**texts) for text in guarantee.assumptions), _classes(config)] if private
+                        else []),
+        "not_covered": ([_GROUPS[_UNITS[guarantee.adjacency][0]], *_NOT_COVERED] if private
+                        else ["Everything: this run gives no guarantee."]),
+    }
+
+
+def _classes(config: MethodConfig) -> str:
+    """Where the public list of classes is from."""
+    count = f"the {config.num_classes} classes" if config.num_classes else "the classes"
+    kind = config.dataset.partition(":")[0]
+    if config.classes is not None:
+        return (f"Names and number of {count} were declared to be public. A record of any other class keeps its place "
+                "and contributes nothing; how many such records there are is not released.")
+    if kind == "folder":
+        return (f"Names and number of {count} are those of the sub-folders, and are taken to be public. A record that "
+                "is alone in its class would show in them: declared classes do not depend on records.")
+    if kind in _WITH_PUBLIC_CLASSES:
+        return f"Names and number of {count} are those of the data set's public description."
+    return (f"The number of {count} was read from the private labels, as the largest one plus one, and is taken to be "
+            "public. A record with a larger label would change it: declared classes do not depend on records.")
+
+
+def _settings_chosen(config: MethodConfig) -> str:
+    """On which data the method's constants were chosen, and whether this run's records are among them."""
+    sources = config.dataset.removeprefix("tfds:").split("/")  # The name is part of a prepared folder's path.
+    # Variants, such as mnist_corrupted, are made of the same records.
+    known = any(f"{source}_".startswith(f"{name}_") for source in sources for name in config.CHOSEN_ON)
+    same = (f" This run's data, {config.dataset}, are among these: epsilon does not cover that its records took part "
+            "in these choices." if known else "")
+    return (f"{config.CHOSEN} Epsilon covers none of these choices, which matters where a run's records are among "
+            f"those data.{same} Settings that differ from the defaults are the choice of whoever trained.")
+
+
+def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, float]:
+    """Epsilon of charges together, by each accountant that knows them all.
+
+    Args:
+      charges: of a ledger.
+      delta: in (0, 1).
+      adjacency: one of `accountants.RELATIONS`.
+    """
+    events = [charge.event for charge in charges]
+    units: list[dp_accounting.DpEvent] = []
+    for charge in charges:  # Few, and not all of them can be members of a set.
+        if charge.unit not in units:
+            units.append(charge.unit)
+    return {name: accountants.epsilon_of(events, delta, name, adjacency)
+            for name in ACCOUNTANTS if all(name in accountants.applicable(unit) for unit in units)}
+
+
+def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:
+    """What a statement says of its ledger: run and head, which name it, and all that was charged, equal ones together.
+    """
+    charged: list[dict[str, Any]] = []
+    for charge in ledger.charges:
+        event = encode_event(charge.unit)
+        if charged and charged[-1]["event"] == event:
+            charged[-1]["count"] += charge.count
+        else:
+            charged.append({"event": event, "count": charge.count})
+    return {"run_id": ledger.run_id, "ledger_head": ledger.head, "charged": charged}
+
+
+def parse_statement(text: str | bytes) -> dict[str, Any]:
+    """A stored statement, whose entries are what others compute with and print.
+
+    Raises:
+      ValueError: it is no JSON, or no statement.
+    """
+    statement = _files.parse_json(text)
+    if not isinstance(statement, dict):
+        raise ValueError("it is no JSON object")
+    for name in ("method", "dataset", "accountant", "adjacency"):
+        _validate.require(isinstance(statement.get(name), str), name, statement.get(name), "to be text")
+    _validate.require(isinstance(statement.get("private"), bool), "private", statement.get("private"), "to be a bool")
+    for name in ("num_records", "num_steps"):
+        _validate.integer(name, statement.get(name), at_least=1)
+    _validate.integer("num_charges", statement.get("num_charges"), at_least=int(statement["private"]))
+    if statement["private"]:
+        _validate.between("delta", statement.get("delta"), 0, 1, open_low=True, open_high=True)
+        for name in ("epsilon_budget", "noise_multiplier_per_step"):
+            _validate.positive(name, statement.get(name))
+        by_accountant = statement.get("epsilon_by_accountant")
+        _validate.require(isinstance(by_accountant, dict) and set(by_accountant) <= set(ACCOUNTANTS),
+                          "epsilon_by_accountant", by_accountant, f"to have {', '.join(ACCOUNTANTS)}")
+        for name, value in by_accountant.items():
+            _validate.positive(f"epsilon_by_accountant.{name}", value)
+        _validate.one_of("accountant", statement["accountant"], tuple(by_accountant))
+        _validate.one_of("adjacency", statement["adjacency"], accountants.RELATIONS)
+        _validate.require(statement.get("epsilon") == by_accountant[statement["accountant"]], "epsilon",
+                          statement.get("epsilon"), "to be the one by its accountant")
+    return statement
+
+
+def render_text(statement: dict[str, Any]) -> str:
+    """The dictionary of `privacy_statement` as prose for people who were not there."""
+    s = statement
+    released = s.get("released") or (
+        f"{s['num_teachers']} teacher networks were trained on disjoint parts of the data, and the generator learned "
+        f"only from their noisy votes: {s['num_steps']} steps of {s['batch_size']} images each, with Gaussian noise of "
+        f"standard deviation {s['noise_stddev']:g} votes on every coordinate. A step has sensitivity "
+        f"{s['l2_sensitivity']:.6g} and noise multiplier {s['noise_multiplier_per_step']:.6g}. {s['num_charges']} "
+        f"steps were charged to the privacy budget; {s['num_burnt_charges']} of them never reached the generator "
+        "because the run was interrupted.")
+    head = _guarantee(s) if s["private"] else _no_guarantee(s)
+    sections = [*head, ("What was released", [released]), ("Seeds", [s["seeds"]])]
+    if s["private"]:
+        sections += [("Assumptions", s["assumptions"])]
+        if s.get("settings_chosen"):  # Statements from before there was one say nothing of it.
+            sections += [("Settings chosen by looking at data", [s["settings_chosen"]])]
+        sections += [("Not covered", s["not_covered"])]
+    blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({s['num_records']} records)"]
+    for title, items in sections:
+        bullets = [_wrap(text, "- " if len(items) > 1 else "") for text in items]
+        blocks.append("\n".join([title, "-" * len(title), *bullets]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def meaning(s: dict[str, Any]) -> str:
+    """What the epsilon of a statement means, in a paragraph."""
+    product = "generator, and all data drawn from it," if s.get("product") is None else s["product"]
+    return (
+        f"The released {product} is (epsilon, delta)-differentially private with epsilon = "
+        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {_UNITS[s['adjacency']][1]}, every "
+        "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
+        f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
+
+
+def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """The sections that state epsilon."""
+    table = [f"{name}: epsilon = {round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"
+             for name, value in s["epsilon_by_accountant"].items()]
+    # Statements from before there was one say nothing of it.
+    beside_n = [s["delta_and_n"]] if s.get("delta_and_n") else []
+    return [("Guarantee", [" ".join([meaning(s), *beside_n])]),
+            (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]
+
+
+def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """The section that says there is none."""
+    return [("No guarantee", [
+        "Nothing that this run produced is differentially private, and no epsilon applies to it. Noise: "
+        f"{s['noise_source']}. Do not share the outputs if the data are sensitive."])]
+
+
+def _default(name: str, s: dict[str, Any]) -> str:
+    """Marks the accountant that the budget is measured with."""
+    return "; used for the budget" if name == s["accountant"] else ""
+
+
+def round_up(value: float) -> str:
+    """Four decimals, never below the value: a printed epsilon must not promise more than was proven."""
+    return f"{math.ceil(value * 1e4) / 1e4:.4f}" if value < 1e300 else "inf"
+
+
+def _wrap(text: str, bullet: str) -> str:
+    """Wraps a paragraph, indenting the lines after a bullet."""
+    return textwrap.fill(text, 100, initial_indent=bullet, subsequent_indent=" " * len(bullet), break_on_hyphens=False)

@@ -1,0 +1,178 @@
+"""Whether a privacy statement follows from what was charged.
+
+Everybody who reads a statement to pass it on, or to put a number beside it, reads it here: `run_statement` and
+`export_statement` refuse one that promises more, or something else, than its ledger. What this cannot notice is an
+owner who rewrites ledger and statement together: the chain has no key.
+"""
+
+import math
+import pathlib
+from typing import Any, Mapping
+
+import dp_accounting
+
+from datalens_tf import _files
+from datalens_tf.accounting.ledger import PrivacyLedger, decode_event
+from datalens_tf.accounting.statement import ledger_entries, parse_statement, price
+from datalens_tf.errors import CheckpointError, InvalidArgumentError, LedgerError
+
+LEDGER, STATEMENT = "ledger.jsonl", "privacy.json"
+_ACCURACY = 1e-6  # Relative, of a recomputed epsilon: near-exact accountants differ that much between versions.
+# Settings that a statement repeats.
+_SETTINGS = ("method", "delta", "accountant", "num_teachers", "batch_size", "noise_stddev", "sampling_probability",
+             "num_discriminators", "num_users", "clip_norm", "num_features")
+
+
+def run_statement(folder: pathlib.Path) -> dict[str, Any]:
+    """The statement in a run folder or a released checkpoint, checked against its ledger and its settings.
+
+    Raises:
+      CheckpointError: a file is missing or damaged, or of another run.
+      LedgerError: statement and ledger do not agree.
+    """
+    statement = _statement(folder / STATEMENT)
+    ledger = PrivacyLedger.read(folder / LEDGER) if (folder / LEDGER).exists() else None
+    check_statement(statement, ledger, folder / STATEMENT)
+    check_settings(statement, folder / "config.json")
+    return statement
+
+
+def export_statement(folder: pathlib.Path) -> dict[str, Any] | None:
+    """The statement in the `assets.extra` of a SavedModel; None where it has none.
+
+    It is checked against the ledger beside it. Exports of older versions have no ledger: their statements are checked
+    against the charges that they name.
+
+    Raises:
+      CheckpointError, LedgerError: as for `run_statement`.
+    """
+    folder = folder / "assets.extra"
+    if not (folder / STATEMENT).exists():
+        return None
+    statement = _statement(folder / STATEMENT)
+    if (folder / LEDGER).exists():
+        check_statement(statement, PrivacyLedger.read(folder / LEDGER), folder / STATEMENT)
+    else:
+        check_alone(statement, folder / STATEMENT)
+    return statement
+
+
+def check_statement(statement: Mapping[str, Any], ledger: PrivacyLedger | None, where: Any) -> None:
+    """Refuses a statement that does not follow from the ledger.
+
+    Args:
+      statement: of `parse_statement`.
+      ledger: of the same run; None where there is none.
+      where: the statement's file, for the error.
+
+    Raises:
+      LedgerError: they do not agree.
+    """
+    if ledger is None:
+        if statement["private"]:
+            raise _disagrees(where, "it states an epsilon, and there is no ledger of what was charged")
+        return
+    if statement["private"] and not ledger.secret_noise:
+        raise _disagrees(where, "it states an epsilon, and the ledger says that the noise was predictable")
+    # Statements of older versions name no ledger; their ledgers have no name.
+    for name, value in (ledger_entries(ledger) if "ledger_head" in statement or ledger.version > 1 else {}).items():
+        if statement.get(name) != value:
+            raise _disagrees(where, f"its {name} is not that of the ledger")
+    for name, value in (("num_charges", ledger.num_charges), ("delta", ledger.delta),
+                        ("accountant", ledger.accountant), ("adjacency", ledger.adjacency),
+                        *((("epsilon_budget", ledger.epsilon_budget),) if statement["private"] else ())):
+        if statement.get(name) != value:
+            raise _disagrees(where, f"its {name} is {statement.get(name)!r}, that of the ledger is {value!r}")
+    _check_price(statement, price(ledger.charges, ledger.delta, ledger.adjacency), where)
+
+
+def check_alone(statement: Mapping[str, Any], where: Any) -> None:
+    """Refuses a statement whose epsilon does not follow from the charges that it names itself.
+
+    Raises:
+      LedgerError: it does not.
+    """
+    try:
+        charged = charges_of(statement)
+        prices = None if charged is None else price(charged, statement["delta"], statement["adjacency"])
+    except (InvalidArgumentError, KeyError, TypeError) as error:
+        raise _disagrees(where, "what it says was charged cannot be priced") from error
+    if prices is not None and sum(charge.count for charge in charged) != statement["num_charges"]:
+        raise _disagrees(where, "its num_charges is not the number of charges that it names")
+    _check_price(statement, prices, where)
+
+
+def charges_of(statement: Mapping[str, Any]) -> "list[_Stated] | None":
+    """What a statement says was charged; None where one of an older version does not say enough.
+
+    Raises:
+      InvalidArgumentError, KeyError, TypeError: it says what cannot be charged.
+    """
+    if "charged" in statement:
+        return [_Stated(decode_event(row["event"]), int(row["count"])) for row in statement["charged"]]
+    if not statement["private"] or set(statement["epsilon_by_accountant"]) == set() or "aggregator" in statement:
+        return None
+    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(statement["noise_multiplier_per_step"])
+    if "sampling_probability" in statement:
+        event = dp_accounting.PoissonSampledDpEvent(statement["sampling_probability"], event)
+    if statement.get("num_discriminators", 1) > 1:
+        event = dp_accounting.SampledWithoutReplacementDpEvent(statement["num_discriminators"], 1, event)
+    return [_Stated(event, statement["num_charges"])]
+
+
+class _Stated:
+    """Equal charges, as a statement names them; to `price` like lines of a ledger."""
+
+    def __init__(self, unit: dp_accounting.DpEvent, count: int):
+        self.unit, self.count, self.event = unit, count, dp_accounting.SelfComposedDpEvent(unit, count)
+
+
+def check_settings(statement: Mapping[str, Any], path: pathlib.Path) -> None:
+    """Refuses a statement that repeats other settings than those of the run.
+
+    Args:
+      statement: of `parse_statement`.
+      path: of the run's `config.json`.
+
+    Raises:
+      CheckpointError: the settings cannot be read, or differ.
+    """
+    try:
+        settings = _files.parse_json(path.read_text(encoding="utf-8"))
+        differing = [name for name in _SETTINGS if name in statement and settings.get(name) is not None
+                     and settings[name] != statement[name]]
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"Cannot read {path}, the settings of the run: {_reason(error)}.") from error
+    if differing:
+        raise CheckpointError(f"{path.parent / STATEMENT} is of another run: its {differing[0]} is "
+                              f"{statement[differing[0]]!r}, that of config.json is {settings[differing[0]]!r}.")
+
+
+def _statement(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        return parse_statement(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Cannot read the privacy statement {path}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, to end a sentence with."""
+    return str(error).rstrip(".")
+
+
+def _check_price(statement: Mapping[str, Any], prices: Mapping[str, float] | None, where: Any) -> None:
+    """Compares each epsilon; `prices` None where nothing is known."""
+    if not statement["private"] or prices is None:
+        return
+    stated = statement["epsilon_by_accountant"]
+    for name in sorted({*stated, *prices}):
+        if name not in stated or name not in prices:
+            raise _disagrees(where, f"the accountant {name} is {'missing' if name in prices else 'of no use'} there")
+        if not math.isclose(stated[name], prices[name], rel_tol=_ACCURACY):
+            raise _disagrees(where, f"it states epsilon {stated[name]:.6g} by {name}, and the charges cost "
+                                    f"{prices[name]:.6g}")
+
+
+def _disagrees(where: Any, why: str) -> LedgerError:
+    return LedgerError(f"{where} does not follow from what was charged: {why}. It was altered, or is of another run; "
+                       "`datalens train --resume` writes the run's own statement again.")

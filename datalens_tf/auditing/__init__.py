@@ -1,0 +1,1 @@
+"""Audits: whether mechanisms, runs and files are as private as they say."""

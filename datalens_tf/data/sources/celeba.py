@@ -1,0 +1,90 @@
+"""CelebA (Liu et al., 2015) with the two labellings of the DataLens paper, from TensorFlow Datasets or its own files.
+
+Images are the middle 178 x 178 pixels, reduced to 64 x 64 x 3.
+"""
+
+import os
+import pathlib
+from typing import Iterator
+
+import numpy as np
+
+from datalens_tf._text import first_line
+from datalens_tf.data.datasets import Dataset, as_dataset, tfds_records
+from datalens_tf.data.sources.decoding import decode
+from datalens_tf.errors import DataError
+
+_HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")
+_SPLIT_NUMBERS = {"train": 0, "test": 2}  # In list_eval_partition.txt; 1 is the validation split.
+
+
+def load_celeba(name: str, data_dir: str | None, split: str) -> Dataset:
+    """CelebA with the label of `celeba_gender` (attribute Male) or `celeba_hair` (black, blond or brown).
+
+    Pictures with none or several of the three hair colours keep their index, and with it their partition, but are
+    not `usable`: whether a record is used decides nothing about other records. Of the test split they
+    are dropped.
+
+    Args:
+      name: `celeba_gender` or `celeba_hair`.
+      data_dir: a folder with the official `img_align_celeba/`, `list_attr_celeba.txt` and `list_eval_partition.txt`,
+        or a folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
+      split: `train` or `test`.
+
+    Raises:
+      DataError: data that is missing, unreadable or not what it must be.
+    """
+    root = pathlib.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or ".").expanduser()
+    if (root / "img_align_celeba").is_dir():
+        count, records = _official_records(name, root, split)
+    else:
+        count, records = _tfds_records(name, data_dir, split)
+    images, rows = decode(name, count, records, picture=(178, 218), box=(0, 20, 178, 198), size=64)
+    attributes = {attribute: np.array([row[attribute] for row in rows], bool) for attribute in ("Male", *_HAIR)}
+    if name == "celeba_gender":
+        return as_dataset(images, attributes["Male"].astype(np.int64), 2, name=name, class_names=("female", "male"))
+    hair = np.stack([attributes[colour] for colour in _HAIR], 1)
+    usable, labels = hair.sum(1) == 1, hair.argmax(1)
+    classes = ("black", "blond", "brown")
+    if split == "test":
+        return as_dataset(images[usable], labels[usable], 3, name=name, class_names=classes)
+    return as_dataset(images, np.where(usable, labels, 0), 3, name=name, class_names=classes, usable=usable)
+
+
+def _official_records(name: str, root: pathlib.Path, split: str) -> tuple[int, Iterator[tuple[bytes, dict[str, bool]]]]:
+    """Number of records, and each one's file content and attributes, in the order of file names."""
+    rows = {}
+    for file_name in ("list_eval_partition.txt", "list_attr_celeba.txt"):
+        try:
+            rows[file_name] = [line.split() for line in (root / file_name).read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{name}: cannot read {root / file_name}: {first_line(error)}.") from error
+    try:
+        parts = {row[0]: int(row[1]) for row in rows["list_eval_partition.txt"] if row}
+        _, columns, *table = rows["list_attr_celeba.txt"]  # First the number of pictures.
+        positions = {attribute: 1 + columns.index(attribute) for attribute in ("Male", *_HAIR)}
+        values = {row[0]: {attribute: int(row[position]) > 0 for attribute, position in positions.items()}
+                  for row in table if row}
+    except (ValueError, IndexError) as error:
+        raise DataError(f"{name}: the lists in {root} are not those of CelebA: {first_line(error)}.") from error
+    files = sorted(file for file, part in parts.items() if part == _SPLIT_NUMBERS[split])
+    unknown = [file for file in files if file not in values]
+    if unknown:
+        raise DataError(f"{name}: {unknown[0]} is in list_eval_partition.txt and not in list_attr_celeba.txt.")
+
+    def read():
+        for file in files:
+            try:
+                content = (root / "img_align_celeba" / file).read_bytes()
+            except OSError as error:
+                raise DataError(f"{name}: cannot read img_align_celeba/{file} in {root}: {error.strerror}.") from error
+            yield content, values[file]
+
+    return len(files), read()
+
+
+def _tfds_records(name: str, data_dir: str | None, split: str) -> tuple[int, Iterator[tuple[bytes, dict[str, bool]]]]:
+    """The same from TensorFlow Datasets' `celeb_a`, in stored order, which only file names decide."""
+    count, _, records = tfds_records(name, "celeb_a", data_dir, split, undecoded="image")
+    return count, ((record["image"], {key: bool(record["attributes"][key]) for key in ("Male", *_HAIR)})
+                   for record in records)

@@ -1,0 +1,222 @@
+"""What every synthesizer offers, and what those whose training leaves a run folder share."""
+
+import abc
+import json
+import os
+import pathlib
+import tempfile
+import typing
+from typing import Any, ClassVar, Mapping, Sequence
+
+import dp_accounting
+import numpy as np
+
+from datalens_tf import _files, _text
+from datalens_tf.accounting import verification
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import render_text
+from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
+from datalens_tf.data.datasets import Dataset, as_dataset, with_data
+from datalens_tf.data.image_grid import image_grid, png_bytes
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.serving.export import LoadedGenerator, copy_export, export_generator, load_generator, read_metadata
+from datalens_tf.serving.model_card import LICENSE, render_card
+from datalens_tf.serving.sampling import sample_from
+from datalens_tf.training.callbacks import Callback
+from datalens_tf.training.results import result_file
+from datalens_tf.training.run_folder import RunFolder
+from datalens_tf.training.student import AveragedGenerator
+
+NUM_SHIPPED_SAMPLES = 10_000
+
+
+class Synthesizer(abc.ABC):
+    """Learns from sensitive images and hands out synthetic ones. The command line knows only this."""
+
+    @abc.abstractmethod
+    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "Synthesizer":
+        """Trains on images uint8 or float in [0, 1] [n, H, W, C] with integer labels [n]; returns itself.
+
+        Args:
+          images, labels: the sensitive records, in an order that does not depend on their content.
+          num_classes: number of classes Y, declared to be public: records with other labels keep their place and
+            contribute nothing. By default those of the settings, else the largest label plus one, which is read from
+            private labels and then taken to be public.
+        """
+
+    @abc.abstractmethod
+    def sample(self, num_images: int, *, labels: np.ndarray | None = None, seed: int | None = None
+               ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws synthetic images uint8 [num_images, H, W, C] and their labels int64 [num_images].
+
+        Args:
+          num_images: how many.
+          labels: the labels to draw for; by default as equally many of each class as possible, in random order.
+          seed: makes the draw reproducible.
+        """
+
+    @abc.abstractmethod
+    def privacy_statement(self) -> dict[str, Any]:
+        """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder)."""
+
+    @abc.abstractmethod
+    def export(self, directory: str, *, version: int = 1, step: int | None = None, license_text: str | None = None,
+               with_metrics: bool = False) -> pathlib.Path:
+        """Writes the generator as a SavedModel `<directory>/<version>/` with its statement and card; returns the path.
+
+        Args:
+          directory: parent of the versions.
+          version: integer >= 1 that does not exist yet.
+          step: the generator as it was after this step, with the statement of the charges until then; by default
+            that of the whole run. Not every method keeps earlier ones.
+          license_text: the terms under which the generator is handed out.
+          with_metrics: the card says how useful the data is, as an evaluation on real records found. Epsilon does not
+            cover that: only where those records may be shared.
+        """
+
+
+class RunSynthesizer(Synthesizer):
+    """Trains, samples and exports a generator; everything lives in a run folder. A method says how it trains.
+
+    Args:
+      config: settings; image_shape and num_classes are filled in by `fit`.
+      run_dir: the run folder; a temporary one, kept until the process ends, if None.
+      options: what changes speed only.
+      callbacks: told about training.
+
+    Raises:
+      InvalidArgumentError: from the settings.
+    """
+
+    config_class: ClassVar[type[MethodConfig]]
+
+    def __init__(self, config: MethodConfig | None = None, *, run_dir: str | os.PathLike | None = None,
+                 options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = ()):
+        self._temporary = tempfile.TemporaryDirectory(prefix="datalens-") if run_dir is None else None
+        self.folder = RunFolder(run_dir or self._temporary.name)
+        self.config = self.config_class() if config is None else config
+        self._options, self._callbacks = options, callbacks
+        self._generator: LoadedGenerator | None = None
+
+    @classmethod
+    def from_preset(cls, name: str, *, epsilon: float | None = 1.0, run_dir: str | os.PathLike | None = None,
+                    options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
+                    **changes: Any) -> "typing.Self":
+        """With the settings for a data set at this epsilon (of DataLens: the papers'), and changes."""
+        config = cls.config_class.preset(name, epsilon).replace(**changes)
+        return cls(config, run_dir=run_dir, options=options, callbacks=callbacks)
+
+    @classmethod
+    def load(cls, run_dir: str | os.PathLike) -> "typing.Self":
+        """A finished run.
+
+        Raises:
+          CheckpointError: the folder holds none.
+          LedgerError: its statement does not follow from its ledger.
+        """
+        folder = RunFolder(run_dir)
+        if not folder.statement_json.exists():
+            raise CheckpointError(f"{folder.path} holds no finished run: train in it first, with --resume to continue.")
+        run = cls(cls.config_class.from_json(folder.config.read_text()), run_dir=run_dir)
+        run.privacy_statement()
+        return run
+
+    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "typing.Self":
+        return self.fit_dataset(as_dataset(images, labels, classes=numbered(num_classes) or self.config.classes))
+
+    def fit_dataset(self, dataset: Dataset) -> "typing.Self":
+        """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
+        self.config = with_data(self.config, dataset)
+        student, statement = self._train(dataset)
+        self._write_generator(student, self.folder.generator, statement, self._ledger(),
+                              class_names=dataset.class_names, overwrite=True)
+        self._generator = None
+        _files.atomic_write(self.folder.samples_png, png_bytes(image_grid(student.sample_grid()), scale=2))
+        x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
+        _files.atomic_write(self.folder.samples, _files.npz_bytes({"x": x, "y": y}))
+        _files.atomic_write(self.folder.statement_text, render_text(statement))
+        _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
+        self.folder.seal()
+        return self
+
+    @abc.abstractmethod
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        """Trains by `self.config` in `self.folder`, or continues; returns the generator and its privacy statement.
+
+        Raises:
+          TrainingInterrupted: after `request_stop`.
+        """
+
+    @abc.abstractmethod
+    def request_stop(self) -> None:
+        """Ends training soon with TrainingInterrupted, state saved. Callable from a signal handler."""
+
+    def sample(self, num_images: int, *, labels: np.ndarray | None = None, seed: int | None = None
+               ) -> tuple[np.ndarray, np.ndarray]:
+        self._generator = self._generator or load_generator(self.folder.generator)
+        return sample_from(self._generator.sample, self._generator.num_classes, num_images, labels=labels, seed=seed)
+
+    def privacy_statement(self) -> dict[str, Any]:
+        """See `Synthesizer.privacy_statement`; raises LedgerError where it does not follow from the run's ledger."""
+        if not self.folder.statement_json.exists():
+            raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
+        return verification.run_statement(self.folder.path)
+
+    @abc.abstractmethod
+    def step_event(self) -> dp_accounting.DpEvent | None:
+        """What one charge costs under the resolved settings; None of a method that is not private."""
+
+    def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None,
+               license_text: str | None = None, with_metrics: bool = False) -> pathlib.Path:
+        statement = self.privacy_statement()
+        if not (self.folder.generator / "1").is_dir():
+            raise CheckpointError(f"{self.folder.path} holds no generator: train to the end first.")
+        terms = {} if license_text is None else {"LICENSE": license_text}
+        if step is not None:
+            if with_metrics:
+                raise InvalidArgumentError(f"Expected step={step} without metrics: what was evaluated is the generator "
+                                           "after the last step. Leave out one of them.")
+            return self._export_step(directory, version, step, statement["num_records"], terms)
+        model = read_metadata(self.folder.generator / "1")
+        return copy_export(self.folder.generator / "1", directory, version=version, assets={
+            **_statement_files(statement, model, self._ledger(), self._metrics() if with_metrics else None), **terms})
+
+    def _ledger(self) -> bytes | None:
+        """The ledger, which goes with the statement so that others can compute the price again."""
+        return PrivacyLedger.read(self.folder.ledger).content if self.folder.ledger.exists() else None
+
+    def _metrics(self) -> dict[str, Any]:
+        """What an evaluation of the generator found."""
+        path = result_file(self.folder.path)
+        try:
+            return _files.parse_json(path.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"Cannot read {path}: {error}. Evaluate the run first, or export without "
+                                  "metrics.") from error
+
+    def _export_step(self, directory, version: int, step: int, num_records: int, terms: Mapping[str, str]
+                     ) -> pathlib.Path:
+        """Exports an earlier state, where the method keeps them."""
+        raise InvalidArgumentError(f"Expected no step={step}: the method {self.config.method} keeps the generator of "
+                                   "the whole run only.")
+
+    def _write_generator(self, student: AveragedGenerator, directory, statement: dict[str, Any], ledger: bytes | None,
+                         *, class_names: Sequence[str], terms: Mapping[str, str] | None = None, **kwargs
+                         ) -> pathlib.Path:
+        """Writes a released generator with its statement."""
+        model = {"image_shape": self.config.image_shape, "num_classes": self.config.num_classes,
+                 "class_names": class_names}
+        generator = student.released()
+        return export_generator(
+            generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.num_classes,
+            latent_distribution=self.config.latent_distribution, class_names=class_names, **kwargs,
+            assets={**_statement_files(statement, model, ledger), "LICENSE": LICENSE, **(terms or {})})
+
+
+def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None,
+                     metrics: dict[str, Any] | None = None) -> dict[str, str | bytes]:
+    """What says in an export what is promised, for programs, in full, and in short; and what it follows from."""
+    statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a place there.
+    return {**({} if ledger is None else {verification.LEDGER: ledger}),
+            "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),
+            "MODEL_CARD.md": render_card(statement, model, metrics)}

@@ -1,0 +1,341 @@
+"""DP-GAN: the discriminator learns by DP-SGD, the generator from the discriminator.
+
+Sources: Xie et al. 2018 ("Differentially Private Generative Adversarial Network": Wasserstein loss, weight clipping,
+RMSProp; `--loss wasserstein --weight_clip 0.01 --optimizer rmsprop`); Bie, Kamath and Zhang 2023 ("Private GANs,
+Revisited": large batches and many discriminator steps per generator step); Abadi et al. 2016 for DP-SGD. And DP-CGAN
+(`dp_cgan`): algorithm 7 of the PrivacyVerse report, after Torkzadehmahani et al. 2019, where gradients on synthetic
+examples are clipped one by one, too, and the discriminator learns by SGD. What deviates:
+
+- The report's algorithm clips by max(1, |g| C) where max(1, |g| / C) is meant, and the paper's DP-GAN clips weights
+  only and has no bound on gradients: here every example's gradient is clipped to the norm C.
+- Noise is on the real path alone. Gradients on synthetic examples depend on weights that were released before, so they
+  cost nothing, whether they are clipped or not.
+- A record is in a batch with probability q, independently of others (Poisson sampling), which is what is accounted for.
+  The gradient is divided by the expected size of a batch, which is public, never by the true one, which is not.
+- The discriminator has no batch normalisation, which would mix examples.
+- Noise on the discriminator's images, and a term that keeps the images of a class apart (Mao et al. 2019, "Mode
+  Seeking Generative Adversarial Networks"): without them, the generator makes one image per class. Instance noise is
+  drawn anew for each example, secretly and independently, so that which noise a record's image gets says nothing about
+  which other records there are.
+- Noise is exact, from the operating system: tensorflow_privacy's optimizers draw theirs from seeded generators, so its
+  accounting is used, not its optimizers. Which records are sampled is as secret as the noise.
+"""
+
+import dataclasses
+import math
+import typing
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _validate, rng
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.statement import Guarantee, make_statement
+from datalens_tf.config import MethodConfig
+from datalens_tf.data.datasets import Dataset, to_unit, usable_only
+from datalens_tf.data.identity import Fingerprint
+from datalens_tf.mechanisms.gaussian_sum import GaussianSum
+from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
+from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.models.critic import Critic
+from datalens_tf.training.checkpoint import exclusive
+from datalens_tf.training.loop import Loop
+from datalens_tf.training.run_folder import open_run
+from datalens_tf.training.student import AveragedGenerator, draw_latents
+
+CHOOSE_WHEN = "a baseline that trains a discriminator by DP-SGD is wanted"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpGanConfig(MethodConfig):
+    """Settings of DP-GAN. Neighbours are data sets with one record more or less, as is usual for DP-SGD.
+
+    Attributes:
+      batch_size: records in a batch, on average.
+      sampling_probability: with which a record is in a batch; None for batch_size divided by the number of records,
+        which is then public.
+      clip_norm: l2 norm that a record's gradient is clipped to.
+      noise_multiplier: standard deviation of the noise divided by clip_norm; None calibrates it to the budget.
+      num_steps: of the discriminator; each is charged.
+      critic_steps: discriminator steps per turn of the generator.
+      generator_steps: generator steps per turn; post-processing, free in privacy.
+      generator_batch_size: synthetic images per step, an even number.
+      loss: `non_saturating` or `wasserstein`.
+      fake_clipping: `none`, or `per_example` for gradients on synthetic images clipped as those on real ones are.
+      optimizer: of the discriminator: `adam`, `rmsprop` or `sgd`.
+      weight_clip: bound on the discriminator's weights, for the Wasserstein loss; None for none.
+      learning_rate, beta_1, beta_2: of the discriminator.
+      discriminator_filters: of its first convolution; the second has twice as many.
+      instance_noise: standard deviation of the noise on all images that the discriminator learns from, in pixel units;
+        0 for none. No part of the privacy noise.
+      mode_seeking: weight of a term that keeps the images of a class apart (Mao et al. 2019); 0 for none. Free in
+        privacy.
+    """
+
+    method: str = "dp_gan"
+    batch_size: int = 512
+    sampling_probability: float | None = None
+    clip_norm: float = 1.0
+    noise_multiplier: float | None = None
+    num_steps: int = 1500
+    critic_steps: int = 1
+    generator_steps: int = 1
+    generator_batch_size: int = 128
+    loss: str = "non_saturating"
+    fake_clipping: str = "none"
+    optimizer: str = "adam"
+    weight_clip: float | None = None
+    learning_rate: float = 5e-4
+    beta_1: float = 0.5
+    beta_2: float = 0.9
+    discriminator_filters: int = 16
+    instance_noise: float = 0.5
+    mode_seeking: float = 0.3
+    latent_dim: int = 64
+    latent_distribution: str = "normal"
+    generator_filters: int = 32
+    generator_units: int = 256
+    student_learning_rate: float = 5e-4
+    student_beta_2: float = 0.9
+    ema_decay: float = 0.99
+    accountant: str = "pld"
+
+    CHOSEN: typing.ClassVar[str] = (
+        "clip_norm, batch_size, num_steps, learning rates, instance noise and mode seeking were chosen on MNIST, whose "
+        "real test split was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
+    ADJACENCY: typing.ClassVar[str] = "add-or-remove-one"
+
+    def __post_init__(self):
+        super().__post_init__()
+        v = _validate
+        for name in ("batch_size", "num_steps", "critic_steps", "generator_steps", "generator_batch_size",
+                     "discriminator_filters"):
+            v.integer(name, getattr(self, name), at_least=1)
+        v.require(self.generator_batch_size % 2 == 0, "generator_batch_size", self.generator_batch_size, "to be even")
+        for name in ("clip_norm", "learning_rate"):
+            v.positive(name, getattr(self, name))
+        for name in ("noise_multiplier", "weight_clip"):
+            if getattr(self, name) is not None:
+                v.positive(name, getattr(self, name))
+        if self.sampling_probability is not None:
+            v.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
+        for name in ("instance_noise", "mode_seeking"):
+            v.real(name, getattr(self, name))
+            v.require(getattr(self, name) >= 0, name, getattr(self, name), ">= 0")
+        v.one_of("loss", self.loss, ("non_saturating", "wasserstein"))
+        v.one_of("fake_clipping", self.fake_clipping, ("none", "per_example"))
+        v.one_of("optimizer", self.optimizer, ("adam", "rmsprop", "sgd"))
+        for name in ("beta_1", "beta_2"):
+            v.between(name, getattr(self, name), 0, 1, open_high=True)
+        # Sampled releases are no Gaussian ones.
+        v.one_of("accountant", self.accountant, ("rdp", "pld"))
+
+
+_ASSUMPTIONS = (
+    "Sensitivity: one record's gradient is clipped to the l2 norm {clip_norm:g} before it is summed, whatever the "
+    "record is; adding or removing the record changes the sum by no more.",
+    "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
+    "others and of other steps, by a draw that nobody sees (Poisson sampling).",
+    "Steps are composed adaptively: later steps may depend on everything released before.",
+    "Public: the settings, the number of records that the sampling probability was computed from, the list of classes, "
+    "the image shape, and that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not "
+    "from the data.",
+    "Noise: {noise_source}. {noise_caveat}",
+)
+_CHUNK = 64  # examples whose gradients are in memory at once
+
+
+class DpGan(RunSynthesizer):
+    """See `RunSynthesizer`; the settings are a `DpGanConfig`."""
+
+    config_class = DpGanConfig
+    _loop: Loop | None = None
+
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config = self.config = _resolved(self.config, len(dataset))
+        # The sampling probability stays that of all records.
+        gan = PrivateGan(config, usable_only(dataset), noise_source(config))
+        event = gan.mechanism.dp_event()
+        self.folder.create()
+        with exclusive(self.folder.path):
+            ledger = open_run(self.folder, config, {
+                "num_records": len(dataset),
+                "checksum": Fingerprint.of(dataset)}, event)
+            self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
+                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
+                              ledger=ledger, event=event)
+            self._loop.run(gan.train)
+        guarantee = Guarantee(
+            event=event, adjacency=config.ADJACENCY, assumptions=_ASSUMPTIONS,
+            facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
+                   "clip_norm": config.clip_norm, "l2_sensitivity": gan.mechanism.l2_sensitivity},
+            released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
+                     "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of "
+                     "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator "
+                     "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in "
+                     "interruptions.",
+            seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
+        return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
+                                           gan.noise, len(dataset))
+
+    def step_event(self) -> dp_accounting.DpEvent:
+        return _mechanism(self.config).dp_event()
+
+    def request_stop(self) -> None:
+        if self._loop is None:  # Nothing that could be saved has begun.
+            raise KeyboardInterrupt
+        self._loop.stop_requested = True
+
+
+class PrivateGan:
+    """Generator and discriminator.
+
+    Args:
+      config: resolved settings.
+      dataset: the records.
+      noise: of the releases.
+    """
+
+    def __init__(self, config: DpGanConfig, dataset: Dataset, noise: NoiseSource):
+        self._config, self._dataset, self.noise = config, dataset, noise
+        self.mechanism = _mechanism(config)
+        self.student = AveragedGenerator(config)
+        self.critic = Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
+                             seed=config.seed)
+        self._optimizer = _optimizer(config)
+        self._optimizer._create_all_weights(self.critic.weights)  # pylint: disable=protected-access
+        self._clipped_sum, self._update, self._teach = (
+            tf.function(of, autograph=False)
+            for of in (self._sum_of_chunk, self._train_critic, self._train_generator))
+        self._loss = tf.Variable(0.0)  # of the generator, for steps that do not train it
+
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+        return [*self.student.variables(), *self.critic.weights, *self._optimizer.variables(), self._loss]
+
+    def train(self, step: int, charge: int) -> float:
+        """One charged step of the discriminator, and of the generator where it is its turn; returns its last loss."""
+        config, stream = self._config, rng.stream(self._config.seed, "gan", step)
+        chosen = self._sampled(step)
+        total = self.clipped_sum(chosen, self._blur(secret_stream(self._config, "instance noise", step), len(chosen)))
+        noisy = self.mechanism.privatize(total, self.noise, charge) / config.batch_size
+        count = config.generator_batch_size
+        latents = draw_latents(config, stream, count)
+        labels = stream.integers(0, config.num_classes, count)
+        self._update(tf.constant(noisy, tf.float32), latents, labels, self._blur(stream, count))
+        if step % config.critic_steps == 0:
+            for _ in range(config.generator_steps):
+                latents, blur = draw_latents(config, stream, count), self._blur(stream, count)
+                labels = np.tile(stream.integers(0, config.num_classes, count // 2), 2)  # Two images of each.
+                self._loss.assign(self._teach(latents, labels, blur))
+        return float(self._loss)
+
+    def clipped_sum(self, chosen: np.ndarray, blur: np.ndarray) -> np.ndarray:
+        """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d].
+
+        Args:
+          chosen: indices of n records.
+          blur: what is added to each one's image, [n, H, W, C] or [n, 1, 1, 1].
+        """
+        total = np.zeros(self.critic.num_parameters)
+        for start in range(0, len(chosen), _CHUNK):
+            indices = chosen[start:start + _CHUNK]
+            filled = np.resize(indices, _CHUNK)  # One shape, one graph; those beyond the end count 0.
+            noise = np.resize(blur[start:start + _CHUNK], (_CHUNK, *blur.shape[1:]))
+            total += self._clipped_sum(to_unit(self._dataset.images[filled]) + noise, self._dataset.labels[filled],
+                                       np.arange(_CHUNK) < len(indices)).numpy()
+        return total
+
+    def _sampled(self, step: int) -> np.ndarray:
+        """Indices of this step's records: each with probability q, independently, unknown to anybody."""
+        return poisson_sample(self._config, len(self._dataset), self._config.sampling_probability, "sampling", step)
+
+    def _blur(self, stream: np.random.Generator | SecretStream, count: int) -> np.ndarray:
+        """Instance noise for `count` images, independent."""
+        if not self._config.instance_noise:
+            return np.zeros((count, 1, 1, 1), np.float32)
+        noise = stream.standard_normal((count, *self._config.image_shape), np.float32)
+        return np.float32(self._config.instance_noise) * noise
+
+    def _sum_of_chunk(self, images, labels, counted):
+        gradients = self.critic.per_example_gradients(images, labels, self._real_loss)
+        units = tf.cast(self.mechanism.clip(gradients), tf.float64)
+        return tf.linalg.matvec(units, tf.cast(counted, tf.float64), transpose_a=True)
+
+    def _train_critic(self, real_gradient, latents, labels, blur):
+        fakes = self.student.generator([latents, labels], training=True) + blur
+        if self._config.fake_clipping == "per_example":
+            vectors = self.critic.per_example_gradients(fakes, labels, self._fake_loss)
+            norms = tf.norm(vectors, axis=1, keepdims=True)
+            clipped = vectors / tf.maximum(1.0, norms / self._config.clip_norm)
+            gradients = self.critic.unflatten(real_gradient + tf.reduce_mean(clipped, 0))
+        else:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(self._fake_loss(self.critic(fakes, labels)))
+            gradients = [real + tf.convert_to_tensor(fake) for real, fake in zip(
+                self.critic.unflatten(real_gradient), tape.gradient(loss, self.critic.weights))]
+        self._optimizer.apply_gradients(zip(gradients, self.critic.weights))
+        if self._config.weight_clip is not None:
+            for weight in self.critic.weights:
+                weight.assign(tf.clip_by_value(weight, -self._config.weight_clip, self._config.weight_clip))
+
+    def _train_generator(self, latents, labels, blur):
+        with tf.GradientTape() as tape:
+            images = self.student.generator([latents, labels], training=True)
+            loss = tf.reduce_mean(self._real_loss(self.critic(images + blur, labels)))
+            if self._config.mode_seeking:
+                loss += self._config.mode_seeking / (1e-5 + distance_ratio(images, latents))
+        self.student.minimize(loss, tape)
+        return loss
+
+    def _real_loss(self, logits):
+        return -logits if self._config.loss == "wasserstein" else tf.nn.softplus(-logits)
+
+    def _fake_loss(self, logits):
+        return logits if self._config.loss == "wasserstein" else tf.nn.softplus(logits)
+
+
+def _mechanism(config: DpGanConfig) -> GaussianSum:
+    """What releases a step's gradient."""
+    return GaussianSum(clip_norm=config.clip_norm, noise_multiplier=config.noise_multiplier,
+                       adjacency=config.ADJACENCY, sampling_probability=config.sampling_probability)
+
+
+def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:
+    """How far apart images are, for latents that far apart (Mao et al. 2019, equation 3, of means).
+
+    Args:
+      images: [2 n, H, W, C]; the second half has the labels of the first.
+      latents: [2 n, z], of the images.
+    """
+    def apart(x):
+        first, second = tf.split(tf.reshape(x, [tf.shape(x)[0], -1]), 2)
+        return tf.reduce_mean(tf.abs(first - second), 1)
+
+    return tf.reduce_mean(apart(images) / apart(latents))
+
+
+def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
+    """The discriminator's."""
+    legacy = tf.keras.optimizers.legacy
+    if config.optimizer == "rmsprop":
+        return legacy.RMSprop(config.learning_rate)
+    if config.optimizer == "sgd":
+        return legacy.SGD(config.learning_rate)
+    return legacy.Adam(config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
+
+
+def _resolved(config: DpGanConfig, num_records: int) -> DpGanConfig:
+    """With the sampling probability of this many records, and the noise for the budget, where none is given."""
+    if config.sampling_probability is None:
+        config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
+    if config.noise_multiplier is None:
+        mechanism = _mechanism(config.replace(noise_multiplier=1.0))
+        multiplier = accountants.calibrate(
+            lambda z: mechanism.with_noise(z).dp_event(), config.num_steps, config.epsilon, config.delta,
+            config.accountant, config.ADJACENCY)
+        config = config.replace(noise_multiplier=math.ceil(multiplier * 1e4) / 1e4)
+    return config

@@ -1,0 +1,118 @@
+"""DP-MERF: a generator fitted to one private release of mean embeddings, of pixels or of a private autoencoder's codes.
+
+Source: Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embeddings with Random Features for
+Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
+
+- Neighbours differ in one replaced record, label included; the paper's bound 2/m is for that, too, and holds for labels
+  that change (`MeanEmbedding`).
+- Numbers of records per class are released with the embeddings, at no cost. The authors take them as known for balanced
+  data, and release them apart for others.
+- Noise is exact (integer features, rounded Gaussian noise), and calibrated by the exact accountant.
+- Bandwidths of the kernels are constants. The authors' code takes the median distance of records, which is private.
+- The autoencoder (`autoencoder_dim`) is linear, from one more release (`SecondMoment`). As random features are of
+  linear maps of an image, codes instead of pixels only change which maps.
+- The squared distance is estimated without bias: the mean square of a batch's mean embedding counts each image's own
+  square, which would reward images for being alike.
+"""
+
+import dataclasses
+import functools
+import typing
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf.accounting.statement import Guarantee, make_statement
+from datalens_tf.data.datasets import Dataset, chunks, usable_only
+from datalens_tf.data.identity import Fingerprint
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
+from datalens_tf.mechanisms.second_moment import SecondMoment
+from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, feature_batches
+from datalens_tf.training.checkpoint import exclusive
+from datalens_tf.training.loop import Loop
+from datalens_tf.training.releases import Releases, calibrated
+from datalens_tf.training.student import AveragedGenerator
+
+CHOOSE_WHEN = "a result is wanted in a minute or two, and pictures may be coarse"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DpMerfConfig(EmbeddingConfig):
+    """Settings of DP-MERF."""
+
+    method: str = "dp_merf"
+
+    CHOSEN: typing.ClassVar[str] = (
+        "bandwidths, num_features, autoencoder_clip_norm and how the generator is fitted were chosen on MNIST, whose "
+        "real test split was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
+
+
+_ASSUMPTIONS = (
+    "Sensitivity: replacing one record changes the released sums by at most {l2_sensitivity:g} in l2 norm, in units of "
+    "one record's features, whatever the record and its label are. The release is made once.{autoencoder}",
+    "Public: the settings, the number of records, the list of classes, the image shape, the random features, and that "
+    "pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
+    "Noise: {noise_source}. {noise_caveat}",
+)
+_AUTOENCODER = (" Before it, the sum of x x^T over records x, shortened to l2 norm {clip_norm:g}, is released once: "
+                "replacing one changes it by at most sqrt(2) * {clip_norm:g}^2.")
+_CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoencoder computed from one release of all "
+          "records' second moments, with as much noise.")
+
+
+class DpMerf(RunSynthesizer):
+    """See `RunSynthesizer`; the settings are a `DpMerfConfig`."""
+
+    config_class = DpMerfConfig
+    _loop: Loop | None = None
+
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config = self.config = calibrated(self.config)
+        self.folder.create()
+        with exclusive(self.folder.path):
+            identity = {"num_records": len(dataset),
+                        "checksum": Fingerprint.of(dataset)}
+            num_records, dataset = len(dataset), usable_only(dataset)
+            releases = Releases(config, self.folder, identity)
+            frequencies = RandomFourierFeatures(
+                num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
+                dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
+            if config.autoencoder_dim:
+                moment, noisy = releases.get(
+                    functools.partial(SecondMoment, clip_norm=config.autoencoder_clip_norm),
+                    lambda moment: moment.sums(images for images, _ in chunks(dataset)))
+                frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
+            features = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
+            mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
+                feature_batches(dataset, features), config.num_classes))
+            student = EmbeddingStudent(config, mechanism.means(noisy), features)
+            self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
+                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
+                              ledger=releases.ledger)
+            self._loop.run(student.train)
+        guarantee = Guarantee(
+            event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
+            facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features,
+                   "autoencoder_dim": config.autoencoder_dim,
+                   "autoencoder": _AUTOENCODER.format(clip_norm=config.autoencoder_clip_norm)
+                   if config.autoencoder_dim else ""},
+            released="Per class, the sum of {num_features} random features of its records and their number, once, with "
+                     "Gaussian noise of {noise_multiplier_per_step:.6g} times the sensitivity on every coordinate. The "
+                     "generator was fitted to these numbers alone." + (_CODES if config.autoencoder_dim else ""),
+            seeds=f"seed {config.seed} for random features, weights, latents and labels")
+        return student, make_statement(config, guarantee, releases.ledger, releases.num_burnt, releases.noise,
+                                       num_records)
+
+    def step_event(self) -> dp_accounting.DpEvent:
+        return MeanEmbedding(noise_multiplier=self.config.noise_multiplier).dp_event()
+
+    def request_stop(self) -> None:
+        if self._loop is None:  # Nothing that could be saved has begun.
+            raise KeyboardInterrupt
+        self._loop.stop_requested = True
+
+

@@ -1,0 +1,200 @@
+"""Fed Avg GAN: users train the server's discriminator for a while, and the server averages what they changed, noisily.
+
+Source: Augenstein et al., "Generative Models for Effective ML on Private, Decentralized Datasets", ICLR 2020
+(algorithm DP-FedAvg-GAN), which GS-WGAN (Chen, Orekondy and Fritz, NeurIPS 2020, section 5.4) is compared with;
+McMahan et al. 2018 for DP-FedAvg. In each round, users who are sampled get the discriminator and the generator, take a
+few optimizer steps with the discriminator on their own records and on the generator's fakes, and send what they
+changed, clipped to an l2 norm S. The server sums, adds noise, divides, and trains the generator against the
+discriminator.
+
+The price. A user more or less changes a round's sum by at most S, and takes part with probability q, independently of
+all others: a Poisson-sampled Gaussian release, for neighbours that differ in one user who is added or removed. What a
+user sends is clipped, not noisy, so whoever sums must be trusted, and nobody else may learn who took part. The sum is
+divided by the expected number of users q N, which is public, never by the true one, which is not. For the same reason
+the statement has the expected number of bytes: the true one would tell how many users took part.
+
+What deviates from the papers:
+
+- Users are sampled independently of each other. Rounds of a fixed number of users would be priced otherwise.
+- All users count the same, whatever number of records they have.
+- Users' fakes carry the labels of their records. They make them from the generator and a public seed.
+- Users train with Adam, which starts anew each time; the discriminator is the Wasserstein one of `gs_wgan`.
+- Noise is exact. Who is sampled, and what is in users' batches, is drawn from the operating system's entropy.
+"""
+
+import dataclasses
+import typing
+from typing import Any, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _validate
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.mechanisms.gaussian_sum import GaussianSum
+from datalens_tf.mechanisms.noise import NoiseSource, poisson_sample, secret_stream
+from datalens_tf.methods.critics import CriticTraining
+from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
+from datalens_tf.models.wasserstein import WassersteinCritic
+from datalens_tf.training.student import Student
+
+CHOOSE_WHEN = "users keep their records and a trusted server averages what their discriminators learned"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FedAvgGanConfig(FederatedConfig):
+    """Settings of Fed Avg GAN, whose users trust the server.
+
+    Attributes:
+      sampling_probability: with which a user takes part in a round, independently of all others.
+      critic_steps: optimizer steps that a user takes with its copy of the discriminator.
+      clip_norm: largest l2 norm of what a user changes in the discriminator's weights [S].
+      noise_multiplier: standard deviation of the noise divided by clip_norm; None calibrates it to the budget.
+      num_steps: rounds; each is charged.
+      generator_steps: steps of the generator per round; post-processing, free in privacy.
+      learning_rate, beta_1, beta_2: the users' Adam, which starts anew in every round.
+    """
+
+    method: str = "fed_avg_gan"
+    sampling_probability: float = 0.1
+    batch_size: int = 64
+    num_steps: int = 200
+    generator_steps: int = 1
+    learning_rate: float = 1e-3
+    clip_norm: float = 0.5
+    student_learning_rate: float = 1e-3
+    ema_decay: float = 0.9
+    accountant: str = "pld"
+
+    CHOSEN: typing.ClassVar[str] = (
+        "clip_norm, sampling_probability, learning rates and all other settings were tried on MNIST only.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
+    ADJACENCY: typing.ClassVar[str] = "add-or-remove-one-user"
+
+    def __post_init__(self):
+        super().__post_init__()
+        _validate.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
+        _validate.integer("generator_steps", self.generator_steps, at_least=1)
+        _validate.one_of("accountant", self.accountant, ("rdp", "pld"))  # Others know no sampling.
+
+
+_ASSUMPTIONS = (
+    "Every record is of one of {num_users} users.",
+    "The server is TRUSTED: it, or whatever sums for it, sees what single users send without noise, and adds the noise "
+    "honestly. The guarantee holds towards everybody else.",
+    "Sensitivity: what a user changed in the discriminator's weights is clipped to the l2 norm {clip_norm:g} before it "
+    "is summed, whatever the user's records are; adding or removing the user changes the sum by no more.",
+    "Sampling: every user takes part in a round with probability {sampling_probability:.6g}, independently of all "
+    "others and of other rounds, by a draw that nobody sees but the server (Poisson sampling). Who can watch users "
+    "take part has a weaker guarantee.",
+    "Rounds are composed adaptively: later rounds may depend on everything released before.",
+    "Public: the settings, the number of users that sums are divided by, the number of records, the list of classes, "
+    "the image shape, and that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not "
+    "from the data.",
+    "Noise: {noise_source}. {noise_caveat}",
+)
+_RELEASED = (
+    "The discriminator's noisy changes in {num_charges} rounds, in each of which every one of {num_users} users took "
+    "part with probability {sampling_probability:.6g}: the sum of what users changed, each clipped to {clip_norm:g}, "
+    "with Gaussian noise of {noise_multiplier_per_step:.6g} times that on every coordinate. The generator learned "
+    "from the discriminator alone. {num_burnt_charges} of the rounds were lost in interruptions. For one round a user "
+    "receives {communication[down_bytes_per_answer]} bytes (discriminator and generator) and sends "
+    "{communication[up_bytes_per_answer]} (what it changed); all users together are expected to receive "
+    "{communication[down_bytes]} and to send {communication[up_bytes]}, those of lost rounds not counted. How many "
+    "took part in truth is not told.")
+
+
+class FederatedAverage(FederatedGan):
+    """The server, and what users do with the discriminator that it sends them."""
+
+    ASSUMPTIONS, RELEASED, SEEDED, REPORT_EVERY = _ASSUMPTIONS, _RELEASED, "weights, latents and labels", 10
+
+    def __init__(self, config: FedAvgGanConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
+        self._config, self._dataset, self._users, self._noise = config, dataset, users, noise
+        self._mechanism = self.mechanism(config, config.noise_multiplier)
+        critic = WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
+        self.weights = [tf.Variable(weight[0]) for weight in critic.initial(1, config.seed)]
+        self.student = _Student(config, critic)
+        self._training = CriticTraining(config, critic)
+
+    @classmethod
+    def mechanism(cls, config: FedAvgGanConfig, noise_multiplier: float) -> GaussianSum:
+        """Of a round: a sum of one vector per user."""
+        return GaussianSum(clip_norm=config.clip_norm, noise_multiplier=noise_multiplier, adjacency="add-or-remove-one",
+                           sampling_probability=config.sampling_probability)
+
+    def variables(self) -> list[tf.Variable]:
+        return [*self.student.variables(), *self.weights]
+
+    def train(self, step: int, charge: int) -> float:
+        """One round, and the generator's steps after it. Returns the loss of the last one."""
+        config = self._config
+        total = self.sum_of_changes(self._sampled(step), step)
+        mean = self._mechanism.privatize(total, self._noise, charge) / (
+            config.sampling_probability * config.num_users)
+        sizes = [weight.shape.num_elements() for weight in self.weights]
+        for weight, change in zip(self.weights, np.split(mean, np.cumsum(sizes)[:-1])):
+            weight.assign_add(change.reshape(weight.shape).astype(np.float32))
+        first = (step - 1) * config.generator_steps + 1
+        return [self.student.follow(self.weights, first + number) for number in range(config.generator_steps)][-1]
+
+    def sum_of_changes(self, chosen: Sequence[int], step: int) -> np.ndarray:
+        """Sum over these users of what each changes in a round, clipped: float64 [d], in units of the mechanism's grid.
+
+        It is exact, in whatever order, so a user more or less changes it by this user's clipped vector.
+        """
+        pool = self.student.pool(step, num_fakes(self._config))
+        total = np.zeros(sum(weight.shape.num_elements() for weight in self.weights))
+        for user in chosen:
+            total += self._mechanism.clip(self._change(user, pool, step)[None])[0].numpy()
+        return total
+
+    def facts(self, num_steps: int) -> dict[str, Any]:
+        config = self._config
+        weights, generator = (sum(weight.numpy().nbytes for weight in of)
+                              for of in (self.weights, self.student.generator.trainable_variables))
+        answers = round(config.sampling_probability * config.num_users * num_steps)
+        return {"sampling_probability": config.sampling_probability, "l2_sensitivity": self._mechanism.l2_sensitivity,
+                "communication": communication(answers, weights + generator, weights)}
+
+    def _change(self, user: int, pool: tf.Tensor, step: int) -> tf.Tensor:
+        """What a user's steps change in the weights, as one vector: of its records, its own chance, and what is public.
+
+        The user's number has no part in it, in public streams for example: numbers tell which other users there are.
+        """
+        indices, weights = self._users[user], [tf.convert_to_tensor(weight) for weight in self.weights]
+        moments = [tf.zeros(weight.shape) for weight in 2 * weights]
+        trained = self._training(
+            [*weights, *moments, tf.constant(0.0)], self._dataset.images[indices], self._dataset.labels[indices], pool,
+            self._config.critic_steps, secret_stream(self._config, "batches", user, step))
+        return tf.concat([tf.reshape(after - before, [-1]) for before, after in zip(weights, trained)], 0)
+
+    def _sampled(self, step: int) -> np.ndarray:
+        """Who takes part: each with probability q, independently, unknown to anybody else."""
+        return poisson_sample(self._config, self._config.num_users, self._config.sampling_probability, "sampling", step)
+
+
+class _Student(Student):
+    """A generator that learns from a discriminator's weights."""
+
+    def __init__(self, config: FedAvgGanConfig, critic: WassersteinCritic):
+        super().__init__(config)
+        self._critic = critic
+
+    def follow(self, weights: Sequence[tf.Variable], number: int) -> float:
+        """The generator's step of this number, against a discriminator of these weights; returns the loss."""
+        return float(self._step(*self.inputs(number), [tf.convert_to_tensor(weight) for weight in weights]))
+
+    def _train_step(self, latents, labels, weights):
+        with tf.GradientTape() as tape:
+            images = self.generator([latents, labels], training=True)
+            loss = -tf.reduce_mean(self._critic(weights, images, labels))
+        self.minimize(loss, tape)
+        return loss
+
+
+class FedAvgGan(FederatedSynthesizer):
+    """See `RunSynthesizer`; the settings are a `FedAvgGanConfig`."""
+
+    config_class = FedAvgGanConfig
+    gan_class = FederatedAverage

@@ -1,0 +1,239 @@
+"""Federated GS-WGAN: users keep their records and discriminators, and answer the server with noisy gradients.
+
+Source: Chen, Orekondy and Fritz, "GS-WGAN: A Gradient-Sanitized Approach for Learning Differentially Private
+Generators", NeurIPS 2020, figure 1(c) and section 5.4. A user is sent pictures by the server, trains its own
+discriminator on them and on its own records, and answers with the gradients of the discriminator's scores with respect
+to a batch of pictures: each clipped, all with noise that the user adds. The server is not trusted.
+
+The price. The server sees who answers, so sampling users secretly is impossible and amplifies nothing. What is left is
+that users have different records. Users answer by a public schedule, each once in a pass over all of them. Given all
+that was released before, the records of user u decide the distribution of u's answers alone. So to replace them
+changes, in every pass, one Gaussian release, of sensitivity 2 C sqrt(m): T passes are T adaptively composed Gaussian
+releases towards every single user, however many users there are (parallel composition). With K generator steps that
+one user answers each, that is ceil(K / N) releases.
+
+The ledger. It is charged once per pass, before the first answer of the pass. A step of the training loop is a whole
+pass, so a run is saved between passes only: a pass that was interrupted is burnt, and charged again as a whole,
+although some of its users never answered. So no user ever answered more often than there are charges.
+
+The state. A discriminator keeps what it learned when it answered. In `gs_wgan` it must not, because there the picks
+are secret: a state that knows of earlier picks would carry them into later answers, past the amplification that they
+are charged with. Here the schedule is public. The state of u's discriminator is a function of u's records, of public
+seeds and of what was released before, which is all that the argument above asks for.
+
+What deviates from the paper:
+
+- A pass is charged as above. The paper's accounting of m gradients of one step as m releases with a sample each does
+  not hold, see `mechanisms.sanitized_gradients`; nor is anything sampled here.
+- Several users can answer about the same pictures (`users_per_round`), and the generator goes along their mean. It
+  costs nothing, since users' prices do not add up, and less noise is left.
+- Pictures travel with 8 bits per number, gradients with 32.
+- Noise is exact. Networks are small, as in `gs_wgan`.
+"""
+
+import dataclasses
+import math
+import typing
+from typing import Any, Callable, NamedTuple, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _validate
+from datalens_tf.data.datasets import Dataset, to_unit
+from datalens_tf.mechanisms.noise import NoiseSource
+from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
+from datalens_tf.methods.critics import Critics, SanitizedStudent
+from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
+
+CHOOSE_WHEN = "users keep their records and do not trust the server"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FedGsWganConfig(FederatedConfig):
+    """Settings of federated GS-WGAN, by which users protect themselves from the server.
+
+    Attributes:
+      users_per_round: users who answer about the same images; the generator takes one step along the mean of their
+        answers. No matter for privacy.
+      num_steps: passes over all users. In a pass every user answers once: N / users_per_round steps of the generator,
+        which cost every user one release.
+      warmup_steps: optimizer steps of every discriminator against the untrained generator. Free in privacy.
+    """
+
+    method: str = "fed_gs_wgan"
+    users_per_round: int = 10
+    num_steps: int = 10
+    warmup_steps: int = 20
+    learning_rate: float = 1e-3
+    student_learning_rate: float = 1e-3
+    ema_decay: float = 0.9
+
+    CHOSEN: typing.ClassVar[str] = (
+        "clip_norm, gradient_penalty, critic_steps and latent_dim are those of the GS-WGAN paper, whose data are MNIST "
+        "and Fashion-MNIST. The other settings were tried on MNIST only.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
+    ADJACENCY: typing.ClassVar[str] = "replace-one-user"
+
+    def __post_init__(self):
+        super().__post_init__()
+        _validate.integer("users_per_round", self.users_per_round, at_least=1)
+        _validate.integer("warmup_steps", self.warmup_steps, at_least=0)
+
+
+_ASSUMPTIONS = (
+    "Every record is of one of {num_users} users. Each user has a discriminator of its own, which sees this user's "
+    "records and no others, and shares no state with another.",
+    "The server is not trusted: the guarantee holds towards it, too, and towards anybody who reads what users send. "
+    "What it sends may be anything. Every user clips its gradients, adds the noise before anything leaves it, and "
+    "answers no more often than it is charged for.",
+    "Sensitivity: a user gives the gradients for all {batch_size} images of a round, each at most {clip_norm:g} long, "
+    "so two answers differ by at most 2 * {clip_norm:g} * sqrt({batch_size}) = {l2_sensitivity:.6g} in l2 norm "
+    "jointly, whatever the user's records are.",
+    "Everybody knows who answers when, so nothing is gained by sampling users. Every user answers once per pass over "
+    "all users. One user's records decide that user's answers only, so a pass costs every user one release, and "
+    "passes are composed adaptively: later answers may depend on everything released before.",
+    "Public: the settings, who the users are and how many records each has, the list of classes, the image shape, and "
+    "that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
+    "Noise: {noise_source}, in every user's own machine. {noise_caveat}",
+)
+_RELEASED = (
+    "In each of {num_steps} passes over {num_users} users, every user's gradients for {batch_size} images of the "
+    "generator, each clipped to l2 norm {clip_norm:g}, with Gaussian noise of standard deviation {noise_stddev:.6g} on "
+    "every coordinate, added by the user: {noise_multiplier_per_step:.6g} times the joint sensitivity. The generator "
+    "learned from these numbers alone. {num_charges} passes were charged to the privacy budget; {num_burnt_charges} of "
+    "them never reached the generator because the run was interrupted. For one answer a user receives "
+    "{communication[down_bytes_per_answer]} bytes (images and labels) and sends {communication[up_bytes_per_answer]} "
+    "(gradients); all users together received {communication[down_bytes]} and sent {communication[up_bytes]}, those of "
+    "interrupted passes not counted.")
+
+
+class Request(NamedTuple):
+    """What the server sends to a user.
+
+    Attributes:
+      pool: pictures for the discriminator to learn from, uint8 [K, Y, H, W, C], by label.
+      images: those that the server wants to know about, uint8 [m, H, W, C]; None where it only sends a pool.
+      labels: of these, uint16 [m]; or None.
+    """
+
+    pool: np.ndarray
+    images: np.ndarray | None = None
+    labels: np.ndarray | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes to send."""
+        return sum(array.nbytes for array in self if array is not None)
+
+
+class Users:
+    """All users: what happens in their machines.
+
+    Args:
+      config: resolved settings.
+      dataset: the records.
+      users: of their indices, one array per user; disjoint.
+      mechanism: through which users answer.
+      noise: that they add.
+    """
+
+    def __init__(self, config: FedGsWganConfig, dataset: Dataset, users: Sequence[np.ndarray],
+                 mechanism: SanitizedGradients, noise: NoiseSource):
+        self._config, self._mechanism, self._noise = config, mechanism, noise
+        self.critics = Critics(config, dataset, users)
+
+    def warm_up(self, user: int, request: Request) -> None:
+        """Trains a user's discriminator before the first pass, and answers nothing."""
+        self.critics.train(user, to_unit(request.pool), self._config.warmup_steps, "warm-up")
+
+    def answer(self, user: int, request: Request, step: int, charge: int) -> np.ndarray:
+        """Trains a user's discriminator, which keeps what it learns, and asks it: all that ever leaves a user.
+
+        Args:
+          user: who is asked.
+          request: by the server.
+          step: number of the pass.
+          charge: index of the charge that pays for the pass.
+
+        Returns:
+          Noisy gradients, float32 [m, d].
+        """
+        self.critics.train(user, to_unit(request.pool), self._config.critic_steps, "turn", step)
+        gradients = self.critics.gradients(user, to_unit(request.images), request.labels.astype(np.int64))
+        # For predictable noise in tests, every answer has a number of its own.
+        number = charge * self._config.num_users + user
+        clipped = self._mechanism.clip(gradients).numpy()
+        return self._mechanism.privatize(clipped, self._noise, number).astype(np.float32)
+
+
+class FederatedGsWgan(FederatedGan):
+    """The server, which knows the generator and what users answer."""
+
+    ASSUMPTIONS, RELEASED, SEEDED = _ASSUMPTIONS, _RELEASED, "weights, latents, labels and batches"
+
+    def __init__(self, config: FedGsWganConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
+        self._config, self._mechanism = config, self.mechanism(config, config.noise_multiplier)
+        self.student = SanitizedStudent(config)
+        self.users = Users(config, dataset, users, self._mechanism, noise)
+        self._rounds = [range(start, min(start + config.users_per_round, config.num_users))
+                        for start in range(0, config.num_users, config.users_per_round)]
+        self._bytes = tf.Variable(tf.zeros([3], tf.int64))  # to users for the warm-up, to them afterwards, from them
+
+    @classmethod
+    def mechanism(cls, config: FedGsWganConfig, noise_multiplier: float) -> SanitizedGradients:
+        """Of one user's answer."""
+        return SanitizedGradients(clip_norm=config.clip_norm, noise_multiplier=noise_multiplier,
+                                  num_images=config.batch_size, num_discriminators=1)
+
+    def variables(self) -> list[tf.Variable]:
+        return [*self.student.variables(), *self.users.critics.variables(), self._bytes]
+
+    def warm_up(self, stopped: Callable[[], bool]) -> None:
+        """Every user trains against the untrained generator: on its own records and public seeds."""
+        if not self._config.warmup_steps:
+            return
+        request = Request(_pictures(self.student.pool(0, num_fakes(self._config))))
+        for user in range(self._config.num_users):
+            if stopped():
+                raise KeyboardInterrupt
+            self.users.warm_up(user, request)
+            self._bytes.assign_add([request.num_bytes, 0, 0])
+
+    def train(self, step: int, charge: int) -> float:
+        """A pass over all users. Returns the mean loss."""
+        first = (step - 1) * len(self._rounds) + 1
+        return float(np.mean([self._train_round(first + number, users, step, charge)
+                              for number, users in enumerate(self._rounds)]))
+
+    def facts(self, num_steps: int) -> dict[str, Any]:
+        config, (warm_up, down, up) = self._config, self._bytes.numpy().tolist()
+        answers = config.num_users * num_steps
+        return {"batch_size": config.batch_size, "users_per_round": min(config.users_per_round, config.num_users),
+                "noise_stddev": self._mechanism.noise_stddev, "l2_sensitivity": self._mechanism.l2_sensitivity,
+                "communication": communication(answers, down // answers, up // answers, warm_up)}
+
+    def _train_round(self, number: int, users: Sequence[int], step: int, charge: int) -> float:
+        """One step of the generator, along the mean of what these users answer."""
+        latents, labels = self.student.inputs(number)
+        images = self.student.images(latents, labels)
+        request = Request(_pictures(self.student.pool(number, num_fakes(self._config))), _pictures(images),
+                          labels.numpy().astype(np.uint16))
+        total = np.zeros([self._config.batch_size, math.prod(self._config.image_shape)])
+        for user in users:
+            answer = self.users.answer(user, request, step, charge)
+            self._bytes.assign_add([0, request.num_bytes, answer.nbytes])
+            total += answer
+        return self.student.train(latents, labels, total / len(users))
+
+
+def _pictures(images: tf.Tensor) -> np.ndarray:
+    """Images in [0, 1] as they are sent: uint8."""
+    return np.round(255 * images.numpy()).astype(np.uint8)
+
+
+class FedGsWgan(FederatedSynthesizer):
+    """See `RunSynthesizer`; the settings are a `FedGsWganConfig`."""
+
+    config_class = FedGsWganConfig
+    gan_class = FederatedGsWgan

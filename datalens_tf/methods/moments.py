@@ -1,0 +1,257 @@
+"""Gaussians that private sums describe: of each class, or of each of a few clusters of it.
+
+Of classes, two releases: the sums of their images at half the resolution, with their numbers (`MeanEmbedding`); and the
+sums of r r^T over differences r between images and the released means (`SecondMoment`).
+
+Of clusters, worth it only where there is little noise, 3 + `cluster_rounds` releases: the sums of the classes' images,
+with their numbers; the sum of r r^T of all classes together, whose first eigenvectors are the directions in which all
+that follows is said; rounds of k-means, private as in Blum, Dwork, McSherry and Nissim, "Practical privacy: the SuLQ
+framework", PODS 2005: each record is in the cluster of its class whose centre is nearest, and the clusters' sums and
+sizes are released, which give the next round's centres; and the sums of r r^T over differences from the last centres.
+In directions in which noise hides how a cluster varies, it varies as its class does around its clusters.
+
+All sensitivities are those of the two mechanisms: whichever cluster the released centres put a record in, it is in one
+row of each release, so that replacing it changes one row, or two.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Callable, Iterator, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _validate, rng
+from datalens_tf.config import MethodConfig
+from datalens_tf.data.datasets import Dataset, chunks
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
+from datalens_tf.mechanisms.second_moment import SecondMoment
+from datalens_tf.models.factor_generator import FactorGenerator
+from datalens_tf.training.releases import Releases
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MomentsConfig(MethodConfig):
+    """What the settings of methods that release means and covariances share.
+
+    Clips are for 28x28 grey images, in pixel units; other sizes scale them by the square root of the numbers in an image.
+
+    Attributes:
+      mean_charges: charges for the classes' mean images and sizes; 0 where the moments are not needed.
+      covariance_charges: charges for the covariances of classes, or of clusters; the same.
+      num_clusters: Gaussians per class. 1: of images at half the resolution. More: of images at their own, in the
+        directions of largest variance; only with little noise.
+      direction_charges: charges for these directions; 0 for one Gaussian per class.
+      num_directions: how many.
+      cluster_charges: charges for each round in which clusters are looked for; 0 for one Gaussian per class.
+      cluster_rounds: how many.
+      mean_clip, covariance_clip, cluster_clip: l2 norms that images, their differences from their class's mean, and
+        those from their cluster's, are shortened to.
+      num_factors: directions, at most, in which images of one Gaussian vary.
+    """
+
+    mean_charges: int = 6
+    covariance_charges: int = 34
+    num_clusters: int = 1
+    direction_charges: int = 0
+    num_directions: int = 80
+    cluster_charges: int = 0
+    cluster_rounds: int = 5
+    mean_clip: float = 12.0
+    covariance_clip: float = 6.5
+    cluster_clip: float = 4.5
+    num_factors: int = 64
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("num_factors", "num_clusters", "num_directions", "cluster_rounds"):
+            _validate.integer(name, getattr(self, name), at_least=1)
+        for name in ("mean_charges", "covariance_charges", "direction_charges", "cluster_charges"):
+            _validate.integer(name, getattr(self, name), at_least=0)
+        for name in ("mean_clip", "covariance_clip", "cluster_clip"):
+            _validate.positive(name, getattr(self, name))
+
+
+_FIRST = 6  # directions in which the first centres differ
+_FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
+View = Callable[[np.ndarray], np.ndarray]  # Of images [n, H, W, C] in [0, 1]: float64 [n, D].
+Groups = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # Vectors [n, D] and whose rows they count in [n].
+
+
+def class_gaussians(config: MomentsConfig, dataset: Dataset, releases: Releases) -> FactorGenerator:
+    """One for each class, of images at half the resolution."""
+    means, sizes = _class_means(config, dataset, releases, half_resolution)
+    moment, noisy = _second_moments(_differences(dataset, half_resolution, means), config.num_classes,
+                                    clips(config).covariance, releases)
+    factors = np.stack([_factors(*moment.mean(square, size), config.num_factors) for square, size in zip(noisy, sizes)])
+    upscaling = _upscaling(config.image_shape)
+    return FactorGenerator(config.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
+                           np.ones((config.num_classes, 1)))
+
+
+def cluster_gaussians(config: MomentsConfig, dataset: Dataset, releases: Releases) -> FactorGenerator:
+    """One for each cluster, of images at their own resolution, in the directions of largest variance."""
+    means, sizes = _class_means(config, dataset, releases, _flat)
+    differences = _differences(dataset, _flat, means)
+    moment, noisy = _second_moments(lambda: ((vectors, 0 * labels) for vectors, labels in differences()), 1,
+                                    clips(config).covariance, releases)
+    variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
+    variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
+    coordinates = [(vectors @ directions.T, labels) for vectors, labels in differences()]  # Small, and used often.
+    clusters = _Clusters(config, lambda: iter(coordinates), np.sqrt(np.maximum(variances, 0)), releases)
+    moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, clips(config).cluster, releases)
+    noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
+    factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
+                        for squares, sizes in zip(noisy, clusters.sizes)])
+    return FactorGenerator(config.image_shape, means[:, None] + clusters.centres @ directions, factors, directions,
+                           clusters.sizes)
+
+
+class _Clusters:
+    """Clusters of each class, of released sums.
+
+    Args:
+      config: settings.
+      points: of records, and their labels.
+      spread: standard deviations of all points' coordinates, the largest first: [d].
+      releases: pays.
+
+    Attributes:
+      centres: [Y, K, d].
+      sizes: released numbers of records, 0 for a cluster that is given up: [Y, K].
+    """
+
+    def __init__(self, config: MomentsConfig, points: Groups, spread: np.ndarray, releases: Releases):
+        self._points, shape = points, (config.num_classes, config.num_clusters)
+        stream, clip = rng.stream(config.seed, "clusters"), clips(config).covariance
+        spread = spread * (np.arange(len(spread)) < _FIRST)
+        self.centres = stream.standard_normal((*shape, len(spread))) * spread
+        for last in (False,) * (config.cluster_rounds - 1) + (True,):
+            self._nearest_to = self.centres
+            mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
+                ((_shortened(vectors, clip), rows) for vectors, rows in self._members()), self.centres[..., 0].size))
+            self.centres = (mechanism.means(noisy).astype(np.float64) * clip).reshape(self.centres.shape)
+            self.sizes = mechanism.counts(noisy).reshape(shape)
+            few = self.sizes < _FEW * self.sizes.mean(1, keepdims=True)
+            if last:
+                self.sizes[few] = 0.0
+            else:
+                self._split_large_ones(few, stream, 0.5 * spread)
+
+    def _split_large_ones(self, few: np.ndarray, stream: np.random.Generator, spread: np.ndarray) -> None:
+        """Moves clusters that are given up next to the largest ones of their class."""
+        sizes = np.where(few, 0.0, self.sizes)
+        for label, cluster in np.argwhere(few):
+            largest = sizes[label].argmax()
+            sizes[label, [largest, cluster]] = sizes[label, largest] / 2
+            self.centres[label, cluster] = self.centres[label, largest] + stream.standard_normal(len(spread)) * spread
+
+    def _members(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Points, and the rows of their clusters: of those whose centres, before the last round's sums, are nearest."""
+        for points, labels in self._points():
+            centres = self._nearest_to[labels]
+            distances = np.square(centres).sum(2) - 2 * np.einsum("nkd,nd->nk", centres, points)
+            yield points, labels * centres.shape[1] + distances.argmin(1)
+
+    def differences(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Points less the centres of their clusters, and the rows of these."""
+        centres = self.centres.reshape(-1, self.centres.shape[-1])
+        return ((points - centres[rows], rows) for points, rows in self._members())
+
+
+def _class_means(config: MomentsConfig, dataset: Dataset, releases: Releases, view: View
+                 ) -> tuple[np.ndarray, np.ndarray]:
+    """Released means [Y, D] and numbers [Y] of the classes' records."""
+    clip = clips(config).mean
+    mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
+        ((_shortened(view(images), clip), labels) for images, labels in chunks(dataset)), config.num_classes))
+    return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
+
+
+def _differences(dataset: Dataset, view: View, means: np.ndarray) -> Groups:
+    """Records less the means of their classes, and their labels."""
+    return lambda: ((view(images) - means[labels], labels) for images, labels in chunks(dataset))
+
+
+def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releases) -> tuple[SecondMoment, np.ndarray]:
+    """The mechanism, and its release of the rows' sums of r r^T: [num_rows, D, D]."""
+    def sums(moment):
+        total = None
+        for vectors, rows in groups():
+            total = np.zeros((num_rows, *2 * vectors.shape[1:])) if total is None else total
+            for row in np.unique(rows):
+                total[row] += moment.sums([vectors[rows == row]])
+        return total
+
+    return releases.get(functools.partial(SecondMoment, clip_norm=clip), sums)
+
+
+def _cluster_factors(moment: SecondMoment, noisy: np.ndarray, sizes: np.ndarray, count: int) -> np.ndarray:
+    """Factors [K, count, d] of a class's clusters: their own above the noise, the class's in other directions.
+
+    Which may be more than their own would be; to cut it off at what noise can hide made no better images.
+    """
+    shared, floor = moment.mean(noisy.sum(0), max(sizes.sum(), 1.0))
+    floor, identity, found = floor * len(noisy)**0.5, np.eye(noisy.shape[-1]), []
+    for square, size in zip(noisy, sizes):
+        own = _factors(*moment.mean(square, max(size, 1.0)), count)
+        lengths = np.linalg.norm(own, axis=1, keepdims=True)
+        units = own / np.where(lengths > 0, lengths, 1)
+        others = identity - units.T @ units
+        own[lengths[:, 0] == 0] = _factors(others @ shared @ others, floor, np.sum(lengths == 0))
+        found.append(own)
+    return np.stack(found)
+
+
+def _factors(covariance: np.ndarray, floor: float, count: int) -> np.ndarray:
+    """Rows [count, d] with F^T F the covariance in its largest directions above the floor; others are zero."""
+    values, vectors = np.linalg.eigh(covariance)
+    kept = np.argsort(values)[::-1][:count]
+    kept = kept[values[kept] > floor]
+    found = np.zeros((count, len(values)))
+    found[:len(kept)] = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    return found
+
+
+def _shortened(vectors: np.ndarray, clip: float) -> np.ndarray:
+    """In units of the clip, at most 1 long."""
+    return vectors * ((1 - 1e-9) / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), clip))
+
+
+def _flat(images: np.ndarray) -> np.ndarray:
+    """All pixels: float64 [n, HWC]."""
+    return np.asarray(images, np.float64).reshape(len(images), math.prod(images.shape[1:]))
+
+
+def half_resolution(images: np.ndarray) -> np.ndarray:
+    """Sums of 2 x 2 pixels divided by 2, which keeps lengths of smooth images: float64 [n, HWC / 4]."""
+    count, height, width, channels = images.shape
+    squares = np.asarray(images, np.float64).reshape(count, height // 2, 2, width // 2, 2, channels)
+    return squares.sum((2, 4)).reshape(count, height * width * channels // 4) / 2
+
+
+def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:
+    """The linear map back to whole resolution, smoothly: float64 [HWC / 4, HWC]."""
+    height, width, channels = image_shape
+    size = height * width * channels // 4
+    units = tf.reshape(tf.eye(size), [size, height // 2, width // 2, channels])
+    return tf.image.resize(units, [height, width], "bicubic").numpy().reshape(size, -1).astype(np.float64) / 2
+
+
+class Clips(NamedTuple):
+    """What vectors are shortened to: images, differences from class means, differences from clusters' centres."""
+
+    mean: float
+    covariance: float
+    cluster: float
+
+
+def clips(config: MomentsConfig) -> Clips:
+    """For this image shape."""
+    return Clips(*(scale(config) * clip for clip in (config.mean_clip, config.covariance_clip, config.cluster_clip)))
+
+
+def scale(config: MomentsConfig) -> float:
+    """How much longer images of this shape are than grey ones of 28x28."""
+    return float((np.prod(config.image_shape) / 784) ** 0.5)

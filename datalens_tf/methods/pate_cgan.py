@@ -1,0 +1,83 @@
+"""PATE-CGAN (PrivacyVerse report, algorithm 8), corrected: PATE-GAN with dense teachers and Confident-GNMax.
+
+Ten teachers of two dense layers each say of synthetic images whether they are real. The algorithm as printed cannot be
+private. What was corrected, and why:
+
+- Its test for confidence takes the largest *confidence score of a single teacher*, which one record can move at will,
+  and its second test, against gamma, has no noise at all: that branch publishes a fact about the records. Here the
+  test is on the number of votes for an answer, which one record moves by 1, and there is no other branch: images
+  whose votes are not confident teach nothing.
+- It uses one noise parameter for both tests, though it is given two. Here the threshold has noise sigma_1 and the arg
+  max fresh noise sigma_2, and both are charged (`ConfidentGNMax`).
+- It updates the generator by "the adversarial loss" of discriminators that saw records, hence by gradients without
+  noise. Here it learns from a student discriminator, which sees synthetic images with released answers only.
+- It updates the teachers by the student's predictions, where the answer was not confident. Teachers learn from their
+  own records and from synthetic images only.
+
+What is left is PATE-GAN, whose student is used as it is. The generator is convolutional, as everywhere here; the
+report's is dense. Ten teachers are the report's number: they cannot outvote the noise of any small epsilon, so take
+more where utility matters.
+"""
+
+import dataclasses
+import typing
+from typing import Any
+
+from datalens_tf import _validate
+from datalens_tf.mechanisms.confident_gnmax import RealOrFake
+from datalens_tf.methods.pate_gan import LabelledStudent, PateGanConfig
+from datalens_tf.methods.voting import PateSynthesizer
+
+CHOOSE_WHEN = "the PrivacyVerse report's PATE with a conditional GAN is to be compared"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PateCganConfig(PateGanConfig):
+    """Settings of PATE-CGAN.
+
+    Attributes:
+      discriminator_units: width of a discriminator's hidden layer.
+      discriminator_filters: none here: layers are dense.
+      vote_threshold: fraction of N that the noisy larger number of votes for an answer must reach, in [0, 1].
+      threshold_noise_ratio: standard deviation of the noise on that number, divided by noise_stddev.
+    """
+
+    method: str = "pate_cgan"
+    num_teachers: int = 10
+    num_steps: int = 100
+    discriminator_units: int = 128
+    vote_threshold: float = 0.7
+    threshold_noise_ratio: float = 1.0
+
+    CHOSEN: typing.ClassVar[str] = (
+        "vote_threshold, threshold_noise_ratio, learning rates and numbers of steps were chosen on MNIST, whose real "
+        "test split was looked at.")
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
+    NETWORK: typing.ClassVar[str] = "dense"
+
+    def __post_init__(self):
+        super().__post_init__()
+        _validate.positive("threshold_noise_ratio", self.threshold_noise_ratio)
+        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
+
+    def mechanism(self) -> RealOrFake:
+        return RealOrFake(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev,
+                          threshold_noise_ratio=self.threshold_noise_ratio, vote_threshold=self.vote_threshold)
+
+
+class PateCgan(PateSynthesizer):
+    """See `RunSynthesizer`; the settings are a `PateCganConfig`."""
+
+    config_class = PateCganConfig
+    student_class = LabelledStudent
+
+    def _described(self) -> tuple[str, str, dict[str, Any]]:
+        facts = {"threshold_noise_stddev": self.config.threshold_noise_ratio * self.config.noise_stddev}
+        return ("It moves one vote between \"real\" and \"fake\" for each of {batch_size} images, so these two numbers "
+                "move by at most sqrt(2) in l2 norm, and the larger one by 1, whatever the record is. In units of the "
+                "former's noise, all numbers together move by at most {l2_sensitivity:.6g}.",
+                "The numbers of teachers that took a synthetic image for real and for fake were released with Gaussian "
+                "noise of standard deviation {noise_stddev:g}, and the larger of them with {threshold_noise_stddev:g}: "
+                "{num_steps} steps of {batch_size} images each, with noise multiplier {noise_multiplier_per_step:.6g} "
+                "per step. The generator learned only from a discriminator that was trained on synthetic images with "
+                "these answers.", facts)

@@ -1,0 +1,94 @@
+"""All methods by the name that `--method` takes: a method is a module of this folder that says when to choose it.
+
+A module is a method if it has a constant `CHOOSE_WHEN`, a sentence. Its name is the method's, the first line of its
+docstring says what it is, and it defines a `RunSynthesizer` whose settings, its `config_class`, have the method's name.
+Nothing else lists methods.
+"""
+
+import ast
+import dataclasses
+import functools
+import importlib
+import inspect
+import pathlib
+import pkgutil
+from typing import Mapping
+
+from datalens_tf import _files, _validate
+from datalens_tf import methods as _folder
+from datalens_tf.config import MethodConfig
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.methods.base import RunSynthesizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """What a module says of itself, read without running it: TensorFlow takes seconds to import.
+
+    Attributes:
+      name: what `--method` takes.
+      summary: what it is, the first line of the module's docstring.
+      choose_when: when to choose it.
+    """
+
+    name: str
+    summary: str
+    choose_when: str
+
+
+@functools.cache
+def _found(places: tuple[str, ...]) -> dict[str, Method]:
+    found = {}
+    for module in pkgutil.iter_modules(places):
+        tree = ast.parse((pathlib.Path(module.module_finder.path) / f"{module.name}.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "CHOOSE_WHEN":
+                summary = (ast.get_docstring(tree) or "").partition("\n")[0]
+                found[module.name] = Method(module.name, summary, ast.literal_eval(node.value))
+    return found
+
+
+def methods() -> dict[str, Method]:
+    """All methods by name, in alphabetical order."""
+    return dict(sorted(_found(tuple(_folder.__path__)).items()))
+
+
+def synthesizer(method: str) -> type[RunSynthesizer]:
+    """The class for a method; raises InvalidArgumentError for an unknown one."""
+    _validate.one_of("method", method, list(methods()))
+    module = importlib.import_module(f"{_folder.__name__}.{method}")
+    return next(kind for kind in vars(module).values()
+                if inspect.isclass(kind) and issubclass(kind, RunSynthesizer)
+                and hasattr(kind, "config_class") and kind.config_class.method == method)
+
+
+def config_class(method: str) -> type[MethodConfig]:
+    """The settings of a method; raises InvalidArgumentError for an unknown one."""
+    return synthesizer(method).config_class
+
+
+def config_classes() -> dict[str, type[MethodConfig]]:
+    """The settings of all methods, by name."""
+    return {method: config_class(method) for method in methods()}
+
+
+def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> MethodConfig:
+    """Settings for a data set, with this budget; see `MethodConfig.preset`.
+
+    Raises:
+      InvalidArgumentError: no such preset or method, or epsilon <= 0.
+    """
+    return config_class(method).preset(name, epsilon)
+
+
+def config_from_json(text: str) -> MethodConfig:
+    """Settings of whatever method from the text of a `config.json`; raises InvalidArgumentError on anything else."""
+    try:
+        fields = _files.parse_json(text)
+    except ValueError as error:
+        raise InvalidArgumentError(f"Expected a JSON configuration: {error}.") from error
+    if not isinstance(fields, Mapping):
+        raise InvalidArgumentError("Expected a JSON configuration to be an object of settings.")
+    method = fields.get("method", "datalens")
+    _validate.require(isinstance(method, str), "method", method, "to be text")
+    return config_class(method).from_json(text)

@@ -1,0 +1,149 @@
+"""What the synthesizers whose teachers vote share: a `Trainer`, and the statement of what it guarantees."""
+
+import abc
+import dataclasses
+import pathlib
+from typing import Any, ClassVar
+
+import dp_accounting
+
+from datalens_tf import _validate
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import Guarantee, make_statement
+from datalens_tf.config import VotingConfig
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.mechanisms.noise import noise_source
+from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.serving.export import read_metadata
+from datalens_tf.training.checkpoint import ReleaseStore
+from datalens_tf.training.student import Student
+from datalens_tf.training.trainer import Trainer, replay
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PateConfig(VotingConfig):
+    """Settings of the methods whose teachers vote, beside DataLens (private aggregation of teacher ensembles).
+
+    Attributes:
+      noise_stddev: standard deviation of the noise on the number of votes for an answer; None calibrates it to the
+        budget and num_steps.
+    """
+
+    generator_filters: int = 32
+    generator_units: int = 256
+    ema_decay: float = 0.99
+
+    def __post_init__(self):
+        super().__post_init__()
+        _validate.integer("num_steps", self.num_steps, at_least=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompressedConfig(PateConfig):
+    """Settings of DataLens with another compressor than TopAgg.
+
+    Attributes:
+      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
+      step_size: how far an image is moved along the released direction [gamma], in pixel units.
+    """
+
+    num_teachers: int = 4000
+    batch_size: int = 15
+    num_steps: int = 100
+    teacher_batch_size: int = 15
+    clip: float | None = 1e-5
+    step_size: float = 1e-3
+    instance_noise: float = 1.0
+    ema_decay: float = 0.9
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.clip is not None:
+            _validate.positive("clip", self.clip)
+        _validate.positive("step_size", self.step_size)
+
+
+_ASSUMPTIONS = (
+    "Every record is in at most one partition. The partition depends only on the record's index and a public seed, "
+    "never on labels, pixels or other records. Each teacher sees one partition and shares no state with another.",
+    "Sensitivity: replacing one record changes the votes of one teacher only. {votes} The {batch_size} images of a "
+    "step are accounted as one joint release, at the same price whatever the votes are.",
+    "Steps are composed adaptively: later steps may depend on everything released before.",
+    "Public: the settings, the number of records, the list of classes, the image shape, the order of the records, and "
+    "that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
+    "Noise: {noise_source}. {noise_caveat}",
+)
+
+
+class VotedSynthesizer(RunSynthesizer):
+    """Trains by a `Trainer`. A method says which mechanism releases the votes, and which student learns from them."""
+
+    student_class: ClassVar[type[Student]] = Student
+    trainer: Trainer | None = None
+
+    def _train(self, dataset: Dataset) -> tuple[Student, dict[str, Any]]:
+        self.trainer = Trainer(self.config, dataset, self.folder.path, options=self._options,
+                               callbacks=self._callbacks, student=self.student_class)
+        student = self.trainer.run()
+        return student, self._statement(self.trainer.ledger, self.trainer.num_burnt, len(dataset))
+
+    def request_stop(self) -> None:
+        if self.trainer is None:  # Nothing has begun.
+            raise KeyboardInterrupt
+        self.trainer.request_stop()
+
+    def _export_step(self, directory, version, step, num_records, terms) -> pathlib.Path:
+        _validate.integer("step", step, at_least=1)
+        releases = ReleaseStore(self.folder.releases)
+        student = replay(self.config, self.config.mechanism(), releases, step, self.student_class)
+        paid = [releases.charge(number) for number in range(1, step + 1)]
+        ledger = PrivacyLedger.read(self.folder.ledger).until(paid[-1] + 1)
+        statement = self._statement(ledger, ledger.num_charges - len(paid), num_records)
+        names = read_metadata(self.folder.generator / "1")["class_names"]
+        return self._write_generator(student, directory, statement, ledger.content, class_names=names, terms=terms,
+                                     version=version)
+
+    def step_event(self) -> dp_accounting.DpEvent:
+        return self.config.mechanism().dp_event(self.config.batch_size)
+
+    @abc.abstractmethod
+    def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
+        """What the ledger's charges guarantee; see `make_statement`."""
+
+
+class PateSynthesizer(VotedSynthesizer):
+    """`VotedSynthesizer` for the settings of a `PateConfig`."""
+
+    def _train(self, dataset: Dataset) -> tuple[Student, dict[str, Any]]:
+        self.config = self._calibrated(self.config)
+        return super()._train(dataset)
+
+    @classmethod
+    def _calibrated(cls, config: PateConfig) -> PateConfig:
+        """With the noise that the budget asks for, where none is given: the price of a step falls with its square."""
+        if config.noise_stddev is not None:
+            return config
+        multiplier = accountants.calibrate_noise_multiplier(
+            config.num_steps, config.epsilon, config.delta, config.accountant)
+        unit = config.replace(noise_stddev=1.0).mechanism().l2_sensitivity(config.batch_size)
+        return config.replace(noise_stddev=multiplier * unit)
+
+    @abc.abstractmethod
+    def _described(self) -> tuple[str, str, dict[str, Any]]:
+        """What one teacher's votes are and by how much they move the sum; what was released; facts for both."""
+
+    def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
+        config, mechanism, (votes, released, facts) = self.config, self.config.mechanism(), self._described()
+        facts = {"num_teachers": config.num_teachers, "batch_size": config.batch_size,
+                 "noise_stddev": config.noise_stddev,
+                 "l2_sensitivity": mechanism.l2_sensitivity(config.batch_size), **facts}
+        guarantee = Guarantee(
+            event=mechanism.dp_event(config.batch_size), facts=facts,
+            assumptions=[text.replace("{votes}", votes) for text in _ASSUMPTIONS],
+            released="{num_teachers} teacher networks were trained on disjoint parts of the data. " + released
+                     + " {num_charges} steps were charged to the privacy budget; {num_burnt_charges} of them never "
+                       "reached the generator because the run was interrupted.",
+            seeds=f"seed {config.seed} for weights, latents, labels, batches and other public randomness, and seed "
+                  f"{config.partition_seed} for the partitions")
+        return make_statement(config, guarantee, ledger, num_burnt, noise_source(config), num_records)

@@ -1,0 +1,1 @@
+"""Planning: what a budget pays for, before anything is trained."""

@@ -1,0 +1,226 @@
+"""The paper's classifier: what synthetic data is judged with, chosen by, and what public queries teach.
+
+It is trained on synthetic (or public) images alone; `evaluation.utility` says what it finds about real ones.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import _validate, rng
+from datalens_tf.data import Dataset, as_dataset, to_unit
+from datalens_tf.errors import DataError
+
+_NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; ")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How the classifier is trained. Numbers of different protocols cannot be compared.
+
+    Attributes:
+      name: of the protocol.
+      optimizer: `adam` or `sgd`, with the learning rate.
+      batch_size, epochs: of the training.
+      num_synthetic: how many synthetic images it asks for.
+    """
+
+    name: str
+    optimizer: str
+    learning_rate: float
+    batch_size: int
+    epochs: int
+    num_synthetic: int
+
+    @property
+    def text(self) -> str:
+        """In one sentence."""
+        return (f"{_NETWORK}{self.optimizer.capitalize()} {self.learning_rate:g}, batch {self.batch_size}, "
+                f"{self.epochs} epochs, {self.num_synthetic:,} synthetic images with uniform labels, pixel values as "
+                "released, no augmentation, last epoch, real test split once")
+
+
+# The headline everywhere: docs/reference/metrics.md.
+FROZEN = Protocol(name="frozen", optimizer="adam", learning_rate=1e-3, batch_size=256, epochs=10,
+                  num_synthetic=60_000)
+# What the DataLens paper did, except that it reports the best of all epochs on the test data.
+PAPER = Protocol(name="paper", optimizer="sgd", learning_rate=2e-3, batch_size=512, epochs=600,
+                 num_synthetic=100_000)
+PAPER_CELEBA = Protocol(name="paper", optimizer="sgd", learning_rate=1e-4, batch_size=256, epochs=250,
+                        num_synthetic=100_000)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UtilityResult:
+    """One classifier, trained on synthetic and tested on real data.
+
+    Attributes:
+      accuracy: share of real test records classified right, after the last epoch.
+      per_class_accuracy: the same for the records of each class; None for a class without test records.
+      num_synthetic, num_test: numbers of records.
+      epochs, seed: of the training.
+      best_epoch_accuracy: the largest of all epochs, thus chosen on test data; None where only the last was tested.
+      probabilities: of the classes for the test records, float32 [num_test, num_classes].
+    """
+
+    accuracy: float
+    per_class_accuracy: tuple[float | None, ...]
+    num_synthetic: int
+    num_test: int
+    epochs: int
+    seed: int
+    best_epoch_accuracy: float | None
+    probabilities: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the probabilities, which are one line per real record."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+                if field.name != "probabilities"}
+
+
+def paper_protocol(dataset: str) -> Protocol:
+    """The paper's protocol for a data set: `PAPER_CELEBA` for CelebA's two tasks, else `PAPER`."""
+    return PAPER_CELEBA if dataset.startswith("celeba") else PAPER
+
+
+def paper_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0) -> tf.keras.Model:
+    """The paper's classifier (its authors' evaluation code), its initial weights and dropout drawn from the seed.
+
+    Input shape: images [B, H, W, C] in [0, 1]. Output shape: logits [B, num_classes].
+    """
+    layers = tf.keras.layers
+    seeds = iter(rng.stream(int(seed), "classifier").integers(0, 2**31, size=6).tolist())
+
+    def weights():
+        return tf.keras.initializers.GlorotUniform(seed=next(seeds))
+
+    def dropout(rate):
+        # A generator of its own: with other kinds TensorFlow's global seed has a say.
+        return layers.Dropout(rate, seed=next(seeds), rng_type="stateful")
+
+    return tf.keras.Sequential([
+        layers.Input(image_shape),
+        layers.Conv2D(32, 3, activation="relu", kernel_initializer=weights()),
+        layers.MaxPooling2D(),
+        dropout(0.2),
+        layers.Conv2D(64, 3, activation="relu", kernel_initializer=weights()),
+        dropout(0.25),
+        layers.Flatten(),
+        layers.Dense(64, activation="relu", kernel_initializer=weights()),
+        layers.Dense(num_classes, kernel_initializer=weights()),
+    ])
+
+
+def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray,
+                       num_classes: int, *, epochs: int | None = None, seed: int = 0, protocol: Protocol = FROZEN,
+                       state_dir: pathlib.Path | None = None,
+                       callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> UtilityResult:
+    """Trains the paper's classifier on synthetic records and tests it on real ones, once, after the last epoch.
+
+    Args:
+      images: synthetic, uint8 or float in [0, 1], [n, H, W, C] or [n, H, W]; pixel values are used as they are.
+      labels: integers in [0, num_classes), [n].
+      test_images, test_labels: real records, likewise.
+      num_classes: number of classes.
+      epochs: passes over the synthetic data; by default the protocol's.
+      seed: of initial weights, order and dropout.
+      protocol: `FROZEN`; or `PAPER`, which also tests after every epoch, for `best_epoch_accuracy`.
+      state_dir: folder where the training is saved after every epoch, and continued if it is there; None for none.
+      callbacks: of Keras, for progress; under `FROZEN` they see synthetic data only.
+
+    Raises:
+      DataError: records that are not what they must be, or do not fit each other.
+    """
+    epochs = protocol.epochs if epochs is None else epochs
+    _validate.integer("num_classes", num_classes, at_least=2)
+    _validate.integer("epochs", epochs, at_least=1)
+    _validate.integer("seed", seed, at_least=0)
+    synthetic = as_dataset(images, labels, num_classes, name="synthetic data")
+    real = as_dataset(test_images, test_labels, num_classes, name="real test data")
+    check_fit(synthetic, real)
+
+    model = paper_classifier(real.image_shape, num_classes, seed)
+    model.compile(tf.keras.optimizers.get({"class_name": protocol.optimizer,
+                                           "config": {"learning_rate": protocol.learning_rate}}),
+                  tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    callbacks, every_epoch = list(callbacks), {}
+    if protocol.name == PAPER.name:
+        every_epoch = {"validation_data": Batches(real, 1000), "validation_freq": 1}
+    if state_dir is not None:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        callbacks += [tf.keras.callbacks.CSVLogger(state_dir / "epochs.csv", append=True),
+                      tf.keras.callbacks.BackupAndRestore(state_dir / "state", delete_checkpoint=False)]
+    history = model.fit(ShuffledBatches(synthetic, protocol.batch_size, seed), shuffle=False, epochs=epochs, verbose=0,
+                        callbacks=callbacks, **every_epoch).history
+    tested = _logged_accuracies(state_dir / "epochs.csv") if every_epoch and state_dir is not None else history.get(
+        "val_accuracy", [])
+
+    return tested_result(predict_probabilities(model, real.images), real, num_synthetic=len(synthetic), epochs=epochs,
+                   seed=seed, best_epoch_accuracy=float(max(tested)) if len(tested) else None)
+
+
+def tested_result(probabilities: np.ndarray, real: Dataset, **facts: Any) -> UtilityResult:
+    """What the probabilities of real test records say."""
+    correct = np.argmax(probabilities, axis=1) == real.labels
+    return UtilityResult(
+        accuracy=float(correct.mean()), num_test=len(real), probabilities=probabilities,
+        per_class_accuracy=tuple(
+            float(correct[of_class].mean()) if of_class.any() else None
+            for of_class in (real.labels == label for label in range(real.num_classes))), **facts)
+
+
+def check_fit(synthetic: Dataset, real: Dataset) -> None:
+    """Raises DataError unless both have one image shape, large enough for the classifier, and the same classes."""
+    if synthetic.image_shape != real.image_shape:
+        raise DataError(f"Expected synthetic and real images of one shape, got {list(synthetic.image_shape)} "
+                        f"and {list(real.image_shape)}.")
+    if min(real.image_shape[:2]) < 8:
+        raise DataError(f"Expected images of at least 8x8 for the classifier, got {list(real.image_shape)}.")
+    missing = np.setdiff1d(real.labels, synthetic.labels)
+    if len(missing):
+        raise DataError(f"Expected synthetic images of every class of the real data, got none of class {missing[0]}.")
+
+
+def _logged_accuracies(path: pathlib.Path) -> list[float]:
+    """Test accuracies after each epoch, those before an interruption included."""
+    import csv
+
+    with open(path, encoding="utf-8") as file:
+        return [float(row["val_accuracy"]) for row in csv.DictReader(file)]
+
+
+class Batches(tf.keras.utils.Sequence):
+    """Batches in stored order. Records stay as they are stored, scaled batch by batch: uint8 is 4x less."""
+
+    def __init__(self, dataset: Dataset, batch_size: int):
+        super().__init__()
+        self._dataset, self._batch_size = dataset, batch_size
+        self._order = np.arange(len(dataset))
+
+    def __len__(self):
+        return -(-len(self._dataset) // self._batch_size)
+
+    def __getitem__(self, index):
+        chosen = self._order[index * self._batch_size:(index + 1) * self._batch_size]
+        return to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen]
+
+
+class ShuffledBatches(Batches):
+    """Batches in a new order every epoch."""
+
+    def __init__(self, dataset: Dataset, batch_size: int, seed: int):
+        super().__init__(dataset, batch_size)
+        self._stream = rng.stream(int(seed), "classifier order")
+        self.on_epoch_end()
+
+    def on_epoch_end(self):
+        self._order = self._stream.permutation(len(self._dataset))
+
+
+def predict_probabilities(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:
+    """Softmax of a model's logits for images [n, H, W, C]: float32 [n, Y]."""
+    batches = (images[start:start + 1000] for start in range(0, len(images), 1000))
+    return np.concatenate([tf.nn.softmax(model(to_unit(batch), training=False)).numpy() for batch in batches])

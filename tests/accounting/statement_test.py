@@ -1,0 +1,143 @@
+import functools
+import json
+import math
+import pathlib
+import tempfile
+
+import dp_accounting
+import pytest
+
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import render_text
+from datalens_tf.config import ACCOUNTANTS
+from datalens_tf.errors import InvalidArgumentError, LedgerError
+from datalens_tf.mechanisms import InsecureSeededNoise, SecureGaussianNoise
+from datalens_tf.methods.datalens import PRESETS, privacy_statement
+
+CONFIG = PRESETS["mnist", 1.0]
+EVENT = CONFIG.mechanism().dp_event(CONFIG.batch_size)
+
+
+def make(num_charges=149, num_burnt=2, config=CONFIG, noise=None, event=EVENT):
+    return privacy_statement(
+        config=config, mechanism=config.mechanism(), num_burnt=num_burnt, num_records=60_000,
+        ledger=ledger_of(num_charges, event), noise=noise or SecureGaussianNoise())
+
+
+@functools.cache
+def ledger_of(num_charges, event):
+    """A ledger with these charges, which outlives its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = PrivacyLedger.create(pathlib.Path(folder) / "ledger.jsonl", epsilon=10.0, delta=1e-5, accountant="gdp",
+                                      config_digest="", step_event=event)
+        for step in range(num_charges):
+            ledger.spend(event, step=step + 1)
+        return ledger
+
+
+def test_epsilon_covers_every_charge_also_the_burnt_ones():
+    statement = make(num_charges=149, num_burnt=2)
+    assert statement["private"] is True
+    for name in ACCOUNTANTS:
+        assert statement["epsilon_by_accountant"][name] == accountants.epsilon(EVENT, 149, 1e-5, name)
+    assert statement["epsilon"] == statement["epsilon_by_accountant"]["gdp"]
+    assert (statement["num_charges"], statement["num_burnt_charges"], statement["num_steps"]) == (149, 2, 147)
+
+
+def test_it_is_json_and_comes_back_the_same():
+    assert json.loads(json.dumps(make(), allow_nan=False)) == make()
+
+
+def test_the_text_tells_an_outsider_what_is_and_is_not_promised():
+    text = " ".join(render_text(make()).split())
+    for fact in ("epsilon = 0.9975", "delta = 1e-05", "- classic_rdp: epsilon = 1.3191", "- rdp: epsilon = 1.0898",
+                 "replace-one", "one record (an image with its label)", "4000 teacher", "147 steps",
+                 "149 steps were charged", "60000 records", "noise multiplier 45.6435", "seed 0",
+                 "operating system's entropy", "`private/`", "Evaluation on real data", "floating-point"):
+        assert fact in text, fact
+    assert "NOT PRIVATE" not in text
+
+
+def test_printed_epsilons_are_never_below_the_proven_ones():
+    statement = make()
+    for name, value in statement["epsilon_by_accountant"].items():
+        printed = float(render_text(statement).split(f"- {name}: epsilon = ")[1].split()[0])
+        assert value <= printed <= value + 1e-4
+
+
+@pytest.mark.parametrize("changes", [
+    {"noise": InsecureSeededNoise(3)},
+    {"config": CONFIG.replace(insecure_noise_seed=3)},
+])
+def test_predictable_noise_is_not_private_and_has_no_epsilon(changes):
+    statement = make(**changes)
+    text = render_text(statement)
+    assert text.startswith("NOT PRIVATE") and statement["private"] is False
+    assert statement["epsilon"] is None and set(statement["epsilon_by_accountant"].values()) == {None}
+    assert "epsilon =" not in text and "0.9975" not in text + json.dumps(statement)
+
+
+@pytest.mark.parametrize("dataset, among", [
+    ("mnist", True), ("tfds:fashion_mnist", True), ("tfds:mnist/3.0.1", True), ("tfds:mnist_corrupted", True),
+    ("tfds:/data/mnist/3.0.1", True),
+    ("celeba_gender", True), ("npz:mnist.npz", False), ("folder:pictures", False), ("digits", False)])
+def test_the_statement_says_on_which_data_constants_were_chosen(dataset, among):
+    statement = make(config=CONFIG.replace(dataset=dataset))
+    text = " ".join(render_text(statement).split())
+    assert CONFIG.CHOSEN in statement["settings_chosen"] and statement["settings_chosen"] in text
+    assert "Settings chosen by looking at data" in text
+    assert (f"This run's data, {dataset}, are among these: epsilon does not cover" in text) == among
+
+
+@pytest.mark.parametrize("changes, said", [
+    ({"dataset": "npz:data.npz"}, "The number of the 10 classes was read from the private labels"),
+    ({"dataset": "arrays"}, "The number of the 10 classes was read from the private labels"),
+    ({"dataset": "folder:pictures"}, "are those of the sub-folders, and are taken to be public"),
+    ({"dataset": "mnist"}, "the data set's public description"),
+    ({"dataset": "tfds:anything"}, "the data set's public description"),
+    ({"dataset": "npz:data.npz", "classes": tuple("abcdefghij")}, "of the 10 classes were declared to be public")])
+def test_the_statement_says_where_the_classes_are_from(changes, said):
+    statement = make(config=CONFIG.replace(num_classes=10, **changes))
+    assert said in statement["assumptions"][-1] and said in " ".join(render_text(statement).split())
+    assert ("private labels" in render_text(statement)) == ("read from" in said)
+
+
+def test_epsilon_follows_the_accountant_of_the_budget():
+    assert make(config=CONFIG.replace(accountant="rdp"))["epsilon"] == accountants.epsilon(EVENT, 149, 1e-5, "rdp")
+
+
+@pytest.mark.parametrize("tolerance", [0, 2, 3])
+def test_owners_are_told_what_the_driver_sees_of_them(tolerance):
+    config = CONFIG.replace(noise="gaussian", num_owners=4, owner_tolerance=tolerance)
+    statement = make(config=config)
+    share = CONFIG.noise_stddev / math.sqrt(4 - tolerance)
+    alone = CONFIG.replace(noise_stddev=share).mechanism().dp_event(CONFIG.batch_size)
+    seen = accountants.epsilon(alone, 149, CONFIG.delta, CONFIG.accountant)
+    assert statement["owner_noise_stddev"] == pytest.approx(share, rel=1e-12)
+    assert statement["epsilon_towards_driver"] == pytest.approx(seen, rel=1e-9)
+    assert statement["epsilon"] == make()["epsilon"] <= statement["epsilon_towards_driver"]
+    text = " ".join(render_text(statement).split())
+    assert "4 data owners keep their records, and no record is with two of them" in text
+    assert "Towards the driver the guarantee is weaker: epsilon = " in text
+    assert "data owners" not in render_text(make()) and "epsilon_towards_driver" not in make()
+
+
+def test_without_charges_nothing_was_spent():
+    assert make(num_charges=0, num_burnt=0)["epsilon"] == 0.0
+
+
+def test_charges_of_another_configuration_are_refused():
+    with pytest.raises(LedgerError, match="Charge 0 .* another configuration"):
+        make(event=dp_accounting.GaussianDpEvent(EVENT.noise_multiplier * 2))
+
+
+def test_fewer_charges_than_were_used_are_refused():
+    with pytest.raises(LedgerError, match="has 149 charges, 1 fewer than were used"):
+        make(num_burnt=-1)
+
+
+@pytest.mark.parametrize("num_burnt", [150, math.nan])
+def test_more_burnt_charges_than_charges_are_refused(num_burnt):
+    with pytest.raises(InvalidArgumentError, match="num_burnt"):
+        make(num_burnt=num_burnt)

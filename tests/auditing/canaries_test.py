@@ -1,0 +1,126 @@
+"""The audit of training: quiet where all is well, loud where teachers share something or the noise is off."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datalens_tf.auditing import canaries as canaries_module
+from datalens_tf.auditing.canaries import Canaries, audit_training
+from datalens_tf.auditing.releases import best_one_run_bound
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise
+from datalens_tf.training import teachers
+from datalens_tf.training import trainer as trainer_module
+from tests.training import tiny
+
+N = 240
+CONFIG = tiny.CONFIG.replace(num_teachers=N, noise_stddev=60.0, num_steps=4, epsilon=1e3, insecure_noise_seed=None)
+DATASET = tiny.dataset(2 * N)
+OPTIONS = PerformanceOptions(chunk_size=40)
+
+
+class NoNoise(NoiseSource):
+    """Noise that somebody switched off."""
+
+    is_secure, description, caveat = False, "none", "none"
+
+    def draw(self, shape, stddev, index):
+        return np.zeros(shape)
+
+
+def audit(folder, **changes):
+    return audit_training(CONFIG, DATASET, folder / "run", num_canaries=N, options=OPTIONS,
+                          **{"noise": RoundedGaussianNoise(), **changes})
+
+
+def test_a_run_that_is_in_order_shows_less_than_it_claims_and_disturbs_nobody(tmp_path):
+    found = audit(tmp_path, confidence=1 - 1e-6)
+    assert found["num_teachers_disturbed"] == 0
+    assert 0 < found["largest_change"] <= found["sensitivity"]
+    assert max(found["releases"]["epsilon"], found["generator"]["epsilon"]) < found["epsilon"]
+
+
+def test_noise_that_is_off_is_caught(tmp_path):
+    found = audit(tmp_path, noise=NoNoise())
+    assert found["releases"]["epsilon"] > 3
+    assert found["releases"]["num_correct"] >= 0.99 * found["releases"]["num_guesses"] > 0.5 * N
+
+
+def test_the_attack_sees_what_little_noise_leaves(tmp_path):
+    """It would be blind, and prove nothing, if it did not."""
+    class Little(InsecureSeededNoise):
+        def draw(self, shape, stddev, index):
+            return super().draw(shape, stddev / 20, index)
+
+    assert audit(tmp_path, noise=Little(0))["releases"]["epsilon"] > 0.5
+
+
+def test_a_shared_optimizer_slot_is_caught(tmp_path, monkeypatch):
+    """Adam's second moments, averaged over the teachers of a chunk."""
+    def sharing(config, state, gradients, step):
+        new = teachers_adam(config, state, gradients, step)
+        count = len(gradients)
+        shared = [tf.broadcast_to(tf.reduce_mean(v, 0, keepdims=True), tf.shape(v)) for v in new[2 * count:]]
+        return [*new[:2 * count], *shared]
+
+    teachers_adam = teachers.adam
+    monkeypatch.setattr(teachers, "_IDLE", collections.defaultdict(list))  # Others have been compiled already.
+    monkeypatch.setattr(teachers, "adam", sharing)
+    assert audit(tmp_path)["num_teachers_disturbed"] > N / 2
+
+
+def test_records_in_every_teacher_are_caught(tmp_path, monkeypatch):
+    def everywhere(num_records, num_teachers, seed):
+        shards = partition(num_records, num_teachers, seed)
+        shards[:, 1] = shards[0, 0]  # The first teacher's canary, with everybody.
+        return shards
+
+    partition = trainer_module.partition_indices
+    for module in (trainer_module, canaries_module):
+        monkeypatch.setattr(module, "partition_indices", everywhere)
+    assert audit(tmp_path)["num_teachers_disturbed"] > N / 4  # All whose own coin is not the first's.
+
+
+def test_canaries_change_one_record_of_their_own_teacher():
+    partitions = np.arange(2 * N).reshape(N, 2)
+    canaries = Canaries.make(DATASET, partitions, 5, seed=1)
+    altered = canaries.insert(DATASET, np.array([True, False, True, False, False]))
+    changed = np.flatnonzero(np.any(altered.images != DATASET.images, axis=(1, 2, 3)))
+    assert changed.tolist() == [0, 4] and DATASET.images.max() == altered.images.max() == 255
+
+
+def test_a_run_whose_teachers_are_gone_is_no_proof(tmp_path):
+    small = CONFIG.replace(num_teachers=4, num_steps=1)
+    audit_training(small, DATASET, tmp_path, num_canaries=4, noise=RoundedGaussianNoise())
+    (tmp_path / "private" / "teachers.bin").unlink()
+    with pytest.raises(CheckpointError, match="teachers.bin does not hold .* delete"):
+        audit_training(small, DATASET, tmp_path, num_canaries=4, noise=RoundedGaussianNoise())
+
+
+def test_more_canaries_than_teachers_are_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="num_canaries=241 <= 240"):
+        audit_training(CONFIG, DATASET, tmp_path, num_canaries=N + 1)
+
+
+def test_a_generator_that_gives_canaries_away_is_caught():
+    class Memory:
+        """Draws the canaries and records that were in."""
+
+        def released(self):
+            return self
+
+        def predict(self, inputs, batch_size, verbose):
+            drawn = []
+            for label in inputs[1]:
+                known = [image for image, of in zip(images, labels) if of == label]
+                drawn.append(known[len(drawn) % len(known)])
+            return np.array(drawn)
+
+    canaries = Canaries.make(DATASET, np.arange(2 * N).reshape(N, 2), N, seed=1)
+    mixed = canaries.insert(DATASET, canaries.coins)
+    images, labels = mixed.images[canaries.positions] / 255, mixed.labels[canaries.positions]
+    scores = canaries_module._attack_generator(CONFIG, Memory(), canaries, DATASET)
+    assert best_one_run_bound(scores, canaries.coins, 1e-5)["epsilon"] > 3

@@ -1,0 +1,353 @@
+"""DataLens+: sums charged before they are drawn, and a generator that is a function of them."""
+
+import numpy as np
+import pytest
+
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import parse_statement
+from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.evaluation.report import RunFacts, run_charts
+from datalens_tf.mechanisms.correct_counts import CorrectCounts
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
+from datalens_tf.mechanisms.second_moment import SecondMoment
+from datalens_tf.methods import datalens_plus, moments
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.registry import preset
+from datalens_tf.training.checkpoint import ReleaseStore
+from datalens_tf.training.feature_network import FeatureNetwork
+from datalens_tf.training.releases import Releases
+from tests import ledgers
+from tests.methods.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
+from tests.training import tiny
+
+CONFIG = DataLensPlusConfig(
+    candidates="both:1.5", embedding_charges=4, mean_charges=2, covariance_charges=6, selection_charges=0,
+    selection_images=60, selection_epochs=1, num_factors=3, num_features=64, batch_size=12,
+    fit_steps=5, latent_dim=4, generator_filters=4, generator_units=8, epsilon=2.0)
+# Without learned features, which take time and change nothing in what these settings test.
+CHOICE = {"candidates": "moments:0,both:1.5:0.15", "covariance_charges": 3, "selection_charges": 3,
+          "learned_share": 0.0}
+# The same number of charges.
+CLUSTERS = CHOICE | {"num_clusters": 2, "direction_charges": 1, "cluster_charges": 1, "cluster_rounds": 2,
+                     "num_directions": 4, "mean_charges": 1, "covariance_charges": 1}
+MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
+
+
+class Killed(BaseException):
+    """Ends a run wherever it is, as SIGKILL does."""
+
+
+def watch(monkeypatch, note):
+    """Calls `note(mechanism, index)` before each release."""
+    for kind in MECHANISMS:
+        def watching(self, sums, noise, index, original=kind.privatize):
+            note(self, index)
+            return original(self, sums, noise, index)
+
+        monkeypatch.setattr(kind, "privatize", watching)
+
+
+class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
+    CONFIG = CONFIG
+
+    def test_the_noise_is_what_the_budget_asks_for(self, run):
+        """Twelve charges, with a choice and without."""
+        statement, text = run.privacy_statement(), run.folder.statement_text.read_text()
+        assert run.config.noise_multiplier == accountants.calibrate_noise_multiplier(12, 2.0, 1e-5, "gdp")
+        assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 12
+        assert "the sum of 64 random features of its images and of those of a network" in " ".join(text.split())
+
+    @pytest.mark.parametrize("declared", [0, 1])
+    def test_a_choice_ends_also_where_hardly_a_record_is_of_a_declared_class(self, tmp_path, declared):
+        """The records that it asks may be of one class, or none: that is theirs to keep."""
+        data, labels = tiny.dataset(), np.full(20, 9)
+        labels[:declared] = 1
+        run = self.make(tmp_path, **CHOICE).fit(data.images, labels, num_classes=3)
+        assert run.privacy_statement()["num_charges"] == 12
+
+    @pytest.mark.parametrize("settings, releases", [(CHOICE, 4), (CLUSTERS, 7)])
+    def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch, settings, releases):
+        """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
+        drawn, data = [], tiny.dataset()
+        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
+        run = self.make(tmp_path, **settings).fit(data.images, data.labels)
+        assert len(drawn) == releases and run.privacy_statement()["num_charges"] == 12
+        found = accountants.epsilon_of(drawn, 1e-5, "gdp")
+        assert found == pytest.approx(run.privacy_statement()["epsilon"], rel=1e-9)
+
+    @pytest.mark.parametrize("settings, expected", [
+        (CHOICE, [2, 3, 4, 3]), (CLUSTERS, [1, 1, 1, 1, 1, 4, 3])])
+    def test_charges_are_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch, settings, expected):
+        """All that pay for a release in one line: a kill burns them together, or none."""
+        seen, data = [], tiny.dataset()
+        watch(monkeypatch, lambda _, index: seen.append(
+            (index, [charge.count for charge in PrivacyLedger.read(tmp_path / "ledger.jsonl").charges])))
+        self.make(tmp_path, **settings).fit(data.images, data.labels)
+        assert seen == [(index, expected[:index + 1]) for index in range(len(expected))]
+
+    @pytest.mark.parametrize("settings", [CHOICE | {"learned_share": 0.75}, CLUSTERS])
+    def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, settings):
+        """Other records with the same releases give the same generator: nothing else was looked at."""
+        data, other, kept = tiny.dataset(), tiny.dataset(seed=5), []
+        for kind in MECHANISMS:
+            def keeping(self, sums, noise, index, original=kind.privatize):
+                kept.append(original(self, sums, noise, index))
+                return kept[-1]
+
+            monkeypatch.setattr(kind, "privatize", keeping)
+        first = self.make(tmp_path / "a", **settings).fit(data.images, data.labels)
+        replay = iter(list(kept))
+        for kind in MECHANISMS:
+            monkeypatch.setattr(kind, "privatize", lambda *args: next(replay))
+        second = self.make(tmp_path / "b", **settings).fit(other.images, other.labels)
+        np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+
+    @pytest.mark.parametrize("settings", [CHOICE | {"learned_share": 0.75}, CLUSTERS])
+    @pytest.mark.parametrize("record, image, label", [(0, 255, 2), (7, 0, 1), (19, 255, 1)])
+    def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, settings,
+                                                                             record, image, label):
+        """As composition asks: later sums are compared where all earlier releases were the same."""
+        data, sums, noisy = tiny.dataset(), [], []
+        with monkeypatch.context() as patched:
+            for kind in MECHANISMS:
+                def keeping(self, exact, noise, index, original=kind.privatize):
+                    sums.append(np.array(exact))
+                    noisy.append(original(self, exact, noise, index))
+                    return noisy[-1]
+
+                patched.setattr(kind, "privatize", keeping)
+            self.make(tmp_path / "a", **settings).fit(data.images, data.labels)
+        images, labels, moved, replay = data.images.copy(), data.labels.copy(), [], iter(noisy)
+        images[record], labels[record] = image, label
+        for kind in MECHANISMS:
+            def comparing(self, exact, noise, index):
+                distance = np.linalg.norm(exact - sums[len(moved)])
+                unit = 2.0**24 if isinstance(self, MeanEmbedding) else 1.0
+                moved.append(distance / self.L2_SENSITIVITY / unit if not isinstance(self, CorrectCounts)
+                             else distance / self.num_candidates**0.5)
+                return next(replay)
+
+            monkeypatch.setattr(kind, "privatize", comparing)
+        self.make(tmp_path / "b", **settings).fit(images, labels)
+        assert len(moved) == len(noisy) and max(moved) <= 1 and moved[0] > 0.1
+
+    @pytest.mark.parametrize("counts, sources, warp, grain", [
+        ((7.0, 3.0), 1, 0.0, 0.0), ((3.0, 7.0), 2, 1.5, 0.15)])
+    def test_the_candidate_is_the_one_with_the_largest_released_number(self, tmp_path, monkeypatch, counts, sources,
+                                                                       warp, grain):
+        monkeypatch.setattr(CorrectCounts, "privatize", lambda *args: np.array(counts))
+        data, chosen = tiny.dataset(), []
+        original = datalens_plus.Fitted.released
+        monkeypatch.setattr(datalens_plus.Fitted, "released", lambda self: chosen.append(original(self)) or chosen[-1])
+        self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        assert len(chosen[0].sources) == sources and (chosen[0].warp, chosen[0].grain) == (warp, grain)
+
+    def kill(self, run_dir, monkeypatch, owner, name, times, **settings):
+        """A run that dies when it calls a function the so-manieth time."""
+        def killed(*args, **kwargs):
+            calls.append(None)
+            if len(calls) == times:
+                raise Killed
+            return original(*args, **kwargs)
+
+        data, calls, original = tiny.dataset(), [], getattr(owner, name)
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(owner, name, killed)
+            self.make(run_dir, **settings).fit(data.images, data.labels)
+
+    @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
+    @pytest.mark.parametrize("settings, kills, num_charges", [
+        # The embedding's charge, then nothing, in the fit, then that of the choice, for which nothing is left.
+        (CHOICE, [(MeanEmbedding, "privatize", 2), (datalens_plus.EmbeddingStudent, "train", 3),
+                  (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
+        # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
+        (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
+                    (datalens_plus.classifier, "train_on_synthetic", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
+    def test_a_run_that_was_killed_equals_an_uninterrupted_one_with_the_same_burnt_charges(
+            self, tmp_path, monkeypatch, settings, kills, num_charges):
+        data, settings = tiny.dataset(), settings | {"insecure_noise_seed": 3}
+        for kill in kills:
+            self.kill(tmp_path / "killed", monkeypatch, *kill, **settings)
+        killed = self.make(tmp_path / "killed", **settings).fit(data.images, data.labels)
+        charges, stored = ledgers.charges(killed.folder), ReleaseStore(killed.folder.releases).charges()
+        assert [charge.count for charge in charges] == num_charges
+        burnt = {charge.index: charge for charge in charges if charge.index not in stored}
+
+        def unit(self):
+            while len(self.ledger.charges) in burnt:
+                charge = burnt[len(self.ledger.charges)]
+                self.ledger.spend(charge.event, step=charge.step)
+            return original(self)
+
+        original = Releases._unit
+        with monkeypatch.context() as patched:
+            patched.setattr(Releases, "_unit", unit)
+            whole = self.make(tmp_path / "whole", **settings).fit(data.images, data.labels)
+        assert ledgers.charges(whole.folder) == charges
+        np.testing.assert_array_equal(killed.sample(30, seed=0)[0], whole.sample(30, seed=0)[0])
+        assert killed.privacy_statement()["num_burnt_charges"] == sum(charge.count for charge in burnt.values())
+        assert killed.privacy_statement()["recalibrated"] == whole.privacy_statement()["recalibrated"]
+
+    @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
+    def test_what_is_made_of_a_release_knows_its_own_noise(self, tmp_path, monkeypatch):
+        """Directions that the noise explains are left out: that of this release, not that of the settings."""
+        seen, data = [], tiny.dataset()
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 2, **CHOICE)
+        original = SecondMoment.mean
+        monkeypatch.setattr(SecondMoment, "mean", lambda self, *args: seen.append(self) or original(self, *args))
+        for _ in range(2):  # When it is drawn, and when it is found.
+            run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        charge = ledgers.charges(run.folder)[2]
+        (noise,) = {moment.noise_multiplier for moment in seen}
+        assert noise == charge.unit.noise_multiplier / 3**0.5 > run.config.noise_multiplier / 3**0.5
+
+    def test_the_statement_says_what_was_lost_and_that_the_rest_has_more_noise(self, tmp_path, monkeypatch):
+        data = tiny.dataset()
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 3, **CHOICE)
+        with pytest.warns(InterruptionWarning, match="^4 of 9 charges .* lost .* 1.528 times the noise"):
+            run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        statement = parse_statement(run.folder.statement_json.read_text())
+        assert statement["num_charges"] == 16 and statement["num_burnt_charges"] == 4 and statement["num_steps"] == 12
+        assert statement["noise_multiplier_per_step"] == run.config.noise_multiplier
+        (more,) = statement["recalibrated"]
+        assert more == {"noise_multiplier": pytest.approx(run.config.noise_multiplier * (7 / 3)**0.5, rel=2e-6),
+                        "num_charges": 7}
+        assert 2.0 * (1 - 1e-5) <= statement["epsilon"] <= 2.0
+        text = " ".join(run.folder.statement_text.read_text().split())
+        assert (f"the noise multiplier of a charge is then {more['noise_multiplier']:.6g} for 7 charges." in text
+                and "16 charges were made; 4 of them paid for nothing" in text)
+        # The report's curve ends where the statement does.
+        figures = run_charts(RunFacts.read(run.folder.path), {})
+        curve = next(line for line in figures["budget"].axes[0].lines if len(line.get_ydata()) == 16)
+        assert curve.get_ydata()[-1] <= max(statement["epsilon_by_accountant"].values()) * (1 + 1e-9)
+
+    def test_a_choice_that_nothing_is_left_for_falls_on_the_first_candidate_and_is_told(self, tmp_path, monkeypatch):
+        data, chosen = tiny.dataset(), []
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 4, **CHOICE)
+        original = datalens_plus.Fitted.choose
+        monkeypatch.setattr(datalens_plus.Fitted, "choose",
+                            lambda self, number: (chosen.append(number), original(self, number)))
+        with pytest.warns(InterruptionWarning, match="3 of 12 charges .* the last of 4 releases, and the run goes on"):
+            run = self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
+        statement = run.privacy_statement()
+        assert chosen == [0] and statement["epsilon"] <= 2.0 and statement["num_burnt_charges"] == 3
+        assert "nothing by which to choose among candidates, as interruptions" in statement["released"]
+
+    def test_what_cannot_be_paid_for_is_refused_before_anything_else(self, tmp_path, monkeypatch):
+        """The covariances' charge of two thirds of the budget, where nothing else is planned."""
+        data, settings = tiny.dataset(), {"candidates": "moments:1", "embedding_charges": 0}
+        self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 2, **settings)
+        ledger = (tmp_path / "ledger.jsonl").read_bytes()
+        monkeypatch.setattr(moments, "chunks", None)  # No record is looked at.
+        with pytest.raises(BudgetExhaustedError, match="8 charges, 6 of them lost .* Nothing more was charged"):
+            self.make(tmp_path, **settings).fit(data.images, data.labels)
+        assert (tmp_path / "ledger.jsonl").read_bytes() == ledger
+
+    def test_stopped_before_the_choice_it_goes_on_from_what_was_released(self, tmp_path, monkeypatch):
+        data, run = tiny.dataset(), self.make(tmp_path, **CHOICE)
+
+        def stopping(*args, **kwargs):
+            run.request_stop()
+            return found(*args, **kwargs)
+
+        found = datalens_plus.classifier.train_on_synthetic
+        with monkeypatch.context() as patched:
+            patched.setattr(datalens_plus.classifier, "train_on_synthetic", stopping)
+            with pytest.raises(TrainingInterrupted, match="before a candidate was chosen.*--resume"):
+                run.fit(data.images, data.labels)
+        before = run.folder.ledger.read_bytes()
+        statement = self.make(tmp_path, **CHOICE).fit(data.images, data.labels).privacy_statement()
+        assert run.folder.ledger.read_bytes().startswith(before)
+        assert statement["num_charges"] == 12 and statement["num_burnt_charges"] == 0
+
+    def test_a_resumed_run_keeps_the_features_that_were_released(self, tmp_path, monkeypatch):
+        """Learned once: another network would not see what was summed."""
+        data, run, fits = tiny.dataset(), self.make(tmp_path), []
+        original = FeatureNetwork.fit
+        monkeypatch.setattr(FeatureNetwork, "fit", lambda self, *args: fits.append(original(self, *args)))
+
+        def stopping(*args):
+            run.request_stop()
+            return found(*args)
+
+        found = datalens_plus.EmbeddingStudent.train
+        with monkeypatch.context() as patched:
+            patched.setattr(datalens_plus.EmbeddingStudent, "train", stopping)
+            with pytest.raises(TrainingInterrupted):
+                run.fit(data.images, data.labels)
+        assert (tmp_path / "private" / "feature_network.npz").exists() and len(fits) == 1
+        self.make(tmp_path).fit(data.images, data.labels)
+        assert len(fits) == 1
+
+    def test_random_features_alone_need_no_moments(self, tmp_path, monkeypatch):
+        drawn, data = [], tiny.dataset()
+        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
+        run = self.make(tmp_path, candidates="embedding:0", learned_share=0.0, mean_charges=0, covariance_charges=0)
+        statement = run.fit(data.images, data.labels).privacy_statement()
+        assert len(drawn) == 1 and statement["num_charges"] == 4
+        text = " ".join(run.folder.statement_text.read_text().split())
+        assert "the sum of 64 random features of its images and their number (4 charges)" in text
+        assert not (tmp_path / "private" / "feature_network.npz").exists()
+
+
+class TestMomentsAlone(PrivateSynthesizerConformance):
+    """One candidate without a generator to fit: there are no steps to stop in the middle of."""
+
+    CONFIG = CONFIG.replace(candidates="moments:1", embedding_charges=0)
+    test_interrupted_and_resumed_equals_uninterrupted = None
+    test_damaged_checkpoints_are_one_clear_line = None
+
+    def test_only_what_is_used_is_released(self, tmp_path, monkeypatch):
+        drawn, data = [], tiny.dataset()
+        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
+        run = self.make(tmp_path).fit(data.images, data.labels)
+        statement = run.privacy_statement()
+        assert len(drawn) == 2 and statement["num_charges"] == 8
+        assert accountants.epsilon_of(drawn, 1e-5, "gdp") == pytest.approx(statement["epsilon"], rel=1e-9)
+        text = run.folder.statement_text.read_text()
+        assert "random features of its images" not in " ".join(text.split())
+        assert "clusters of each class" not in " ".join(text.split())
+
+
+class TestClusters(PrivateSynthesizerConformance):
+    """A few Gaussians per class."""
+
+    CONFIG = CONFIG.replace(**CLUSTERS)
+
+    def test_the_statement_says_what_was_released(self, run):
+        text = " ".join(run.folder.statement_text.read_text().split())
+        assert ("2 times, the sums and numbers of the images in 2 clusters of each class, in the directions that those "
+                "say (1 charges each)") in text and "half the resolution" not in text
+        clips = moments.clips(run.config)
+        assert (f"those of clusters, whichever of them had and has the record, by at most 2 * {clips.covariance:g}, "
+                f"those of products in these by at most sqrt(2) * {clips.cluster:g}^2") in text
+
+
+def test_a_large_budget_goes_to_clusters():
+    small, large = DataLensPlusConfig.for_budget(1.0), preset("fashion_mnist", 10.0, "datalens_plus")
+    assert small == DataLensPlusConfig() and small.num_clusters == 1 and small.num_charges == 100
+    assert large.num_clusters > 1 and large.embedding_charges == 0 and large.num_charges == 100
+    assert (large.epsilon, large.dataset) == (10.0, "fashion_mnist")
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"candidates": "moments:-1"}, "candidates"), ({"candidates": "moments:0:-1"}, "candidates"),
+    ({"candidates": "moments:0:0.1:2"}, "candidates"), ({"candidates": "moments"}, "candidates"),
+    ({"candidates": "other:1"}, "candidates='other' to be one of moments, embedding, both"),
+    ({"candidates": "moments:inf"}, "candidates"), ({"candidates": ""}, "candidates"),
+    ({"selection_charges": 0}, "selection_charges"), ({"candidates": "both:1"}, "selection_charges"),
+    ({"candidates": "embedding:0,embedding:1", "learned_share": 0.0}, "mean_charges=6 to be 0"),
+    ({"candidates": "embedding:0,embedding:1", "mean_charges": 0}, "mean_charges=0 > 0"),
+    ({"num_clusters": 3}, "direction_charges=0 > 0 for num_clusters=3"),
+    ({"cluster_charges": 1}, "cluster_charges=1 to be 0"),
+    ({"num_clusters": 3, "direction_charges": 1}, "cluster_charges=0 > 0"), ({"num_clusters": 0}, "num_clusters"),
+    ({"cluster_rounds": 0}, "cluster_rounds"), ({"num_directions": 0}, "num_directions"),
+    ({"learned_share": 1.5}, "learned_share"), ({"learned_warp": -1.0}, "learned_warp"),
+    ({"embedding_charges": 0}, "embedding_charges"),
+    ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"),
+    ({"cluster_clip": 0.0}, "cluster_clip"),
+    ({"autoencoder_dim": 3}, "autoencoder_dim"), ({"latent_distribution": "uniform"}, "latent_distribution")])
+def test_bad_settings_are_refused(changes, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        DataLensPlusConfig(**changes)

@@ -1,0 +1,90 @@
+"""Gaussians of classes and of clusters: what is found in records, with hardly any noise."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from datalens_tf.data.datasets import as_dataset
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
+from datalens_tf.mechanisms.noise import noise_source
+from datalens_tf.mechanisms.second_moment import SecondMoment
+from datalens_tf.methods import moments
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+
+CONFIG = DataLensPlusConfig.for_budget(10.0).replace(
+    image_shape=(8, 8, 1), num_classes=2, num_clusters=3, num_directions=6, num_factors=4, mean_clip=40.0,
+    covariance_clip=20.0, cluster_clip=20.0, insecure_noise_seed=1)
+
+
+class Exact:
+    """Releases with noise of a millionth of the sensitivity."""
+
+    def __init__(self):
+        self.made = []
+
+    def get(self, mechanism, sums):
+        made = mechanism(noise_multiplier=1e-6)
+        self.made.append(type(made))
+        return made, made.privatize(sums(made), noise_source(CONFIG), len(self.made))
+
+
+def blobs(num_records=3000, seed=0):
+    """Two classes of three kinds of images: one bright eighth of the image each, of varying brightness."""
+    random = np.random.default_rng(seed)
+    labels, kinds = np.arange(num_records) % 2, random.integers(0, 3, num_records)
+    images = np.full((num_records, 8, 8, 1), 40.0)
+    for record, row in enumerate(kinds + 3 * labels):
+        images[record, row] += random.normal(150, 15)
+    return as_dataset(np.round(images).astype(np.uint8), labels, 2), kinds
+
+
+def test_clusters_are_found_and_vary_as_their_records_do():
+    data, kinds = blobs()
+    releases = Exact()
+    made = moments.cluster_gaussians(CONFIG, data, releases)
+    assert releases.made == [MeanEmbedding, SecondMoment, *5 * [MeanEmbedding], SecondMoment]
+    for label in range(2):
+        rows = np.round(made.means.numpy().reshape(2, 3, 8, 8)[label].mean(-1), 2)
+        assert sorted(rows.argmax(1)) == [3 * label, 3 * label + 1, 3 * label + 2]
+        bounds = scipy.stats.norm.cdf(made.bounds.numpy()[label])
+        for cluster, row in enumerate(rows.argmax(1)):
+            share = bounds[cluster] - (bounds[cluster - 1] if cluster else 0)
+            mine = data.images[(data.labels == label) & (kinds == row - 3 * label)].reshape(-1, 64) / 255
+            assert share == pytest.approx(len(mine) / np.sum(data.labels == label), abs=1e-3)
+            values, vectors = np.linalg.eigh(np.cov(mine.T))
+            along = made.factors.numpy().reshape(2, 3, 4, 6)[label, cluster] @ made.directions.numpy() @ vectors[:, -1]
+            assert np.square(along).sum() == pytest.approx(values[-1], rel=0.02)
+
+
+def test_one_gaussian_per_class_takes_two_releases():
+    data, _ = blobs()
+    releases, config = Exact(), CONFIG.replace(num_clusters=1, direction_charges=0, cluster_charges=0)
+    made = moments.class_gaussians(config, data, releases)
+    assert releases.made == [MeanEmbedding, SecondMoment] and made.means.shape == (2, 64)
+    for label in range(2):
+        mine = data.images[data.labels == label].reshape(-1, 64) / 255
+        assert np.linalg.norm(made.means.numpy()[label] - mine.mean(0)) < 0.3 * np.linalg.norm(mine.mean(0))
+
+
+def test_a_cluster_varies_as_its_class_where_noise_hides_how():
+    moment, sizes = SecondMoment(clip_norm=1.0, noise_multiplier=0.02), np.array([10.0, 10.0, 1.0])
+    sums = np.stack([np.diag([9.0, 0.01, 4.0]), np.diag([0.0, 6.0, 0.0]), np.zeros((3, 3))])
+    factors = moments._cluster_factors(moment, 2.0**26 * sums, sizes, 3)
+    shared = np.diag(sums.sum(0)) / 21
+    expected = [np.diag([0.9, shared[1], 0.4]), np.diag([shared[0], 0.6, shared[2]]), np.diag(shared)]
+    np.testing.assert_allclose(np.einsum("krd,kre->kde", factors, factors), expected, atol=1e-9)
+
+
+def test_half_resolution_keeps_lengths_of_smooth_images_and_comes_back():
+    smooth = np.full((2, 8, 12, 3), 0.3)
+    vectors = moments.half_resolution(smooth)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), np.linalg.norm(smooth.reshape(2, -1), axis=1))
+    back = vectors @ moments._upscaling((8, 12, 3))
+    np.testing.assert_allclose(back.reshape(smooth.shape), smooth, atol=1e-6)
+
+
+def test_directions_that_noise_alone_explains_are_left_out():
+    covariance = np.diag([5.0, 0.1, 3.0, 0.4])
+    factors = moments._factors(covariance, 0.5, 3)
+    np.testing.assert_allclose(factors.T @ factors, np.diag([5.0, 0, 3.0, 0]), atol=1e-9)
+    assert moments._factors(covariance, 0.5, 1).shape == (1, 4)

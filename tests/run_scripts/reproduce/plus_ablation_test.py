@@ -1,0 +1,71 @@
+"""The script that leaves out parts of DataLens+: variants have the same budget, and the table says what runs say."""
+
+import importlib
+import json
+import pathlib
+import sys
+
+import pytest
+
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+
+FOLDER = pathlib.Path(__file__).parents[3] / "run_scripts" / "reproduce"
+
+
+@pytest.fixture(name="script", scope="module")
+def fixture_script():
+    sys.path.insert(0, str(FOLDER))
+    yield importlib.import_module("plus_ablation")
+    sys.path.remove(str(FOLDER))
+    for name in ("cells", "plus_ablation"):
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 10.0])
+def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_path, monkeypatch, epsilon):
+    """The flags are accepted, a charge has the same noise in all rows, and what is left out costs nothing."""
+    calls = []
+    monkeypatch.setattr(script, "fill", lambda folder, train, evaluate: calls.append((folder.name, train)))
+    monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), f"--epsilon={epsilon}",
+                                      "--", "--fit_steps=7"])
+    script.main()
+    default, configs = DataLensPlusConfig.for_budget(epsilon), {}
+    for name, train in calls:
+        given = dict(word.removeprefix("--").split("=") for word in train)
+        configs[name.removesuffix(f"_mnist_eps{epsilon:g}_seed0")] = default.replace(**{
+            name: value if name in ("method", "dataset", "candidates") else float(value) if "." in value else int(value)
+            for name, value in given.items()})
+    assert configs.keys() == script.parts_of(epsilon).keys()
+    assert {(config.num_charges, config.epsilon, config.fit_steps) for config in configs.values()} == {
+        (100, epsilon, 7)}
+    assert configs["whole"] == default.replace(fit_steps=7, dataset="mnist")
+    assert all(warp == 0 for _, warp, _ in configs["no_warp"].choices)
+    assert all(grain == 0 for _, _, grain in configs["no_grain"].choices)
+    assert configs["means_alone"].num_clusters == 1 and configs["means_alone"].mean_charges == 97
+    if epsilon < 5:
+        assert configs["no_embedding"].embedding_charges == 0 and configs["no_choice"].selection_charges == 0
+        assert {sources for sources, _, _ in configs["no_moments"].choices} == {("embedding",)}
+    else:
+        assert configs["no_clusters"].num_clusters == 1
+
+
+def test_a_part_that_this_budget_does_not_have_is_refused(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "10",
+                                      "--parts", "no_embedding"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "at epsilon 10, got no_embedding" in capsys.readouterr().err
+
+
+def test_the_table_has_the_epsilon_of_each_runs_own_statement(script, tmp_path):
+    for part, seed, accuracy in (("whole", 0, 0.5), ("whole", 1, 0.7), ("no_warp", 0, 0.25)):
+        folder = tmp_path / f"{part}_digits_eps1_seed{seed}"
+        folder.mkdir()
+        charges = {f"{name}_charges": 7 for name in ("embedding", "mean", "covariance", "selection")}
+        (folder / "config.json").write_text(json.dumps({"candidates": "moments:0"} | charges))
+        (folder / "privacy.json").write_text(json.dumps({"epsilon": 0.98765, "accountant": "gdp"}))
+        (folder / "metrics.json").write_text(json.dumps({"utility": {"accuracy_mean": accuracy}}))
+    lines = script.write_table(tmp_path, "digits", 1.0).splitlines()
+    assert lines[2:] == ["| whole | 7, 7, 7, 7 | moments:0 | 0.9877 | gdp | 0.6000 | 0.1414 | 2 |",
+                         "| no_warp | 7, 7, 7, 7 | moments:0 | 0.9877 | gdp | 0.2500 | - | 1 |"]
+    assert (tmp_path / "plus_ablation.md").read_text().splitlines() == lines
