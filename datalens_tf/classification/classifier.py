@@ -99,7 +99,7 @@ class PrivateClassifier:
         self._loop: Loop | None = None
 
     def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "PrivateClassifier":
-        """Trains on images uint8 or float in [0, 1] [n, H, W, C] with integer labels [n]; returns itself.
+        """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
 
         Args:
           images, labels: the sensitive records.
@@ -149,7 +149,7 @@ class PrivateClassifier:
         self._loop.stop_requested = True
 
     def predict(self, images: np.ndarray) -> np.ndarray:
-        """Probabilities of the classes, float32 [n, Y], of images uint8 or float in [0, 1] [n, H, W, C]."""
+        """Probabilities of the classes, float32 [n, Y], of images uint8 or float in [0, 1], [n, H, W, C]."""
         if not self.folder.classifier.exists():
             raise CheckpointError(f"{self.folder.path} holds no classifier: train to the end first.")
         model = tf.keras.models.load_model(self.folder.classifier, compile=False)

@@ -35,7 +35,7 @@ class Synthesizer(abc.ABC):
 
     @abc.abstractmethod
     def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "Synthesizer":
-        """Trains on images uint8 or float in [0, 1] [n, H, W, C] with integer labels [n]; returns itself.
+        """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
 
         Args:
           images, labels: the sensitive records, in an order that does not depend on their content.
