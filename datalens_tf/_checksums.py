@@ -3,7 +3,7 @@
 import hashlib
 import pathlib
 import re
-from typing import Iterable
+from collections.abc import Iterable
 
 from datalens_tf import _files
 

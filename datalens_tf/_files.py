@@ -9,7 +9,8 @@ import pathlib
 import types
 import uuid
 import zipfile
-from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -186,7 +187,7 @@ def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Array
         shape, _, dtype = _HEADER_READERS[version](file)
         header, start = ArrayHeader(shape, dtype), file.tell()
     # Pickled objects are of any length; numpy will refuse them.
-    if min(shape, default=0) < 0 or not dtype.hasobject and start + header.nbytes != info.file_size:
+    if min(shape, default=0) < 0 or (not dtype.hasobject and start + header.nbytes != info.file_size):
         raise ValueError(f"{name:.99} is not as long as it says")
     return header
 

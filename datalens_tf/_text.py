@@ -3,7 +3,8 @@
 import html
 import os
 import re
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 # Control characters, characters without a width, and those that change the direction of writing, by which a text can
 # look like another one; and lone surrogates, which no file can hold.
@@ -21,7 +22,7 @@ def printable(text: str) -> str:
 def without_folders(name: str) -> str:
     """The name of a data set without the folders that it lies in: `npz:FILE`, `folder:DIR` or `tfds:FOLDER`."""
     kind, _, place = name.partition(":")
-    if kind in ("npz", "folder") or kind == "tfds" and place.startswith(("/", ".", "~")):
+    if kind in ("npz", "folder") or (kind == "tfds" and place.startswith(("/", ".", "~"))):
         *above, last = ["data", *(part for part in place.split(os.sep) if part not in ("", ".", ".."))]
         version = kind == "tfds" and re.fullmatch(r"\d+\.\d+\.\d+", last)
         name = f"{kind}:{above[-1]}/{last}" if version else f"{kind}:{last}"

@@ -3,7 +3,8 @@
 import collections.abc
 import numbers
 import sys
-from typing import Any, Collection
+from collections.abc import Collection
+from typing import Any
 
 from datalens_tf.errors import InvalidArgumentError
 

@@ -8,7 +8,8 @@ import json
 import math
 import numbers
 import typing
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from datalens_tf import _files, _text, _validate
 from datalens_tf.errors import InvalidArgumentError
@@ -267,8 +268,8 @@ class VotingConfig(MethodConfig):
 
     @abc.abstractmethod
     def mechanism(self) -> Any:
-        """What releases the votes: a `mechanisms.base.Mechanism`, whose noise multiplier is `noise_stddev` divided by its
-        sensitivity. The settings must be resolved: noise_stddev and image_shape known.
+        """What releases the votes: a `mechanisms.base.Mechanism`, whose noise multiplier is `noise_stddev` divided by
+        its sensitivity. The settings must be resolved: noise_stddev and image_shape known.
         """
 
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datalens_tf import methods
 from datalens_tf.accounting import accountants
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig

@@ -5,7 +5,7 @@
 | `classic_rdp` | Gaussian releases           | the paper's Theorems 1 and 3, orders {1.1, 2, 3, ..., 199} |
 | `rdp`         | what dp_accounting supports | dp_accounting's RDP with its tighter conversion            |
 | `pld`         | what dp_accounting supports | dp_accounting's privacy loss distributions; an upper bound |
-|               | and samples of fixed size   | the same, of a curve that is in `accounting.fixed_size_sampling`          |
+|               | and samples of fixed size   | the same, of a curve in `accounting.fixed_size_sampling`   |
 | `gdp`         | Gaussian releases           | exact: Balle and Wang 2018; Dong, Roth and Su 2019         |
 
 Neighbouring data sets differ in one replaced record, or, where `adjacency` says so, in one that is added or removed.
@@ -22,7 +22,7 @@ numbers > 0; a release without noise costs infinity.
 import bisect
 import functools
 import math
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import attr
 import dp_accounting

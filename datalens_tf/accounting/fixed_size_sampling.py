@@ -24,7 +24,7 @@ from is a function of the records and of the earlier releases alone. See `mechan
 """
 
 import math
-from typing import Sequence
+from collections.abc import Sequence
 
 import dp_accounting
 import numpy as np

@@ -4,7 +4,8 @@ import dataclasses
 import math
 import textwrap
 import typing
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dp_accounting
 
@@ -25,8 +26,8 @@ _ACCOUNTANT_NOTES = {
     "gdp": "closed form for Gaussian noise; exact",
 }
 
-_RECALIBRATED = (" As interruptions lost charges, what was released after them has more noise, so that all charges stay "
-                 "within the budget; the noise multiplier of a charge is then ")
+_RECALIBRATED = (" As interruptions lost charges, what was released after them has more noise, so that all charges "
+                 "stay within the budget; the noise multiplier of a charge is then ")
 
 # Adjacency -> the unit that is protected, and what might have happened to it.
 _RECORD = "one record (an image with its label)"

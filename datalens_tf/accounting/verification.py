@@ -7,7 +7,8 @@ owner who rewrites ledger and statement together: the chain has no key.
 
 import math
 import pathlib
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import dp_accounting
 

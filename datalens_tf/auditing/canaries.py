@@ -12,7 +12,8 @@ And a canary must not move the votes by more than the sensitivity that is charge
 import dataclasses
 import functools
 import os
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf

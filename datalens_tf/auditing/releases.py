@@ -5,7 +5,8 @@ does not, proves nothing. Bounds hold with the stated confidence, whatever the a
 """
 
 import math
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats

@@ -12,7 +12,8 @@ import pathlib
 import re
 import tempfile
 import zipfile
-from typing import Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import dp_accounting
 
@@ -51,7 +52,7 @@ _OPERATIONS = frozenset("""
     StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub Sum Tanh TensorListFromTensor TensorListGetItem
     TensorListReserve TensorListSetItem TensorListStack Tile TopKV2 Transpose Unpack VarHandleOp Where While
     ZerosLike
-""".split())
+""".split())  # noqa: SIM905 (a list in quotes and commas is harder to read)
 _IN_A_VERSION = re.compile(
     r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-\d{5}-of-\d{5})|assets\.extra/[^/]+")
 _PRIVATE = "private"

@@ -9,7 +9,8 @@ from it, since to build a layer can run code; and on the built model, with the r
 import functools
 import io
 import zipfile
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -89,9 +90,9 @@ _EITHER: dict[type[Layer], Rule] = {
     layers.Concatenate: Rule("inputs of the same number of axes, `axis` without the batch axis, 0", _axes_apart),
 }
 TRAINED = _EITHER | {layers.BatchNormalization: _FROZEN, layers.Dropout: _CHAIN}
-EXTRACTORS = _EITHER | {layers.BatchNormalization: _AXES} | {kind: _OFF for kind in (
+EXTRACTORS = _EITHER | {layers.BatchNormalization: _AXES} | dict.fromkeys((
     layers.Dropout, layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D, layers.AlphaDropout,
-    layers.GaussianDropout, layers.GaussianNoise)}
+    layers.GaussianDropout, layers.GaussianNoise), _OFF)
 
 
 def check(model: tf.keras.Model, table: Mapping[type[Layer], Rule], name: str) -> None:
@@ -196,7 +197,7 @@ def _check_node(node: Any, table: Mapping[type[Layer], Rule], name: str) -> None
     if not all(tf.keras.backend.is_keras_tensor(tensor) for tensor in inputs):
         raise _refusal(name, layer, "is called with a constant. Use Rescaling for arithmetic with constants")
     ranks = {len(tensor.shape) for tensor in inputs}
-    if len(inputs) > 1 and type(layer) not in _MERGING or len(ranks) > 1:
+    if (len(inputs) > 1 and type(layer) not in _MERGING) or len(ranks) > 1:
         raise _refusal(name, layer, "joins tensors. Use a merging layer, on tensors of the same number of axes")
     if type(layer) in _CONTAINERS and ranks != {len(layer.input_shape)}:
         # One without a shape of its own is built anew at each call: what it did in this one was not looked at.

@@ -17,7 +17,7 @@ the record, they would tell of it. What deviates from the report's pseudo-code:
 """
 
 import dataclasses
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 

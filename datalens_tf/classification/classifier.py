@@ -12,7 +12,8 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -137,8 +138,8 @@ class PrivateClassifier:
                               event=event)
             self._loop.run(training.train)
             training.release()
-            statement = make_statement(config, _guarantee(config), ledger, 0 if ledger is None else self._loop.num_burnt,
-                                       training.noise, num_records)
+            num_burnt = 0 if ledger is None else self._loop.num_burnt
+            statement = make_statement(config, _guarantee(config), ledger, num_burnt, training.noise, num_records)
             self._write(model, features, statement | {"num_steps": self._loop.done})
         return self
 

@@ -18,7 +18,8 @@ import json
 import os
 import pathlib
 import typing
-from typing import Any, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import dp_accounting
 import numpy as np

@@ -12,7 +12,7 @@ import sys
 import traceback
 import typing
 import warnings
-from typing import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from absl import flags
 from absl import logging as absl_logging

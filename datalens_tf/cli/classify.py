@@ -4,7 +4,8 @@ import argparse
 import dataclasses
 import os
 import pathlib
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from datalens_tf import _text
 from datalens_tf.accounting.statement import render_text

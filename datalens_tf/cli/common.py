@@ -13,7 +13,8 @@ import re
 import signal
 import types
 import typing
-from typing import Any, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -162,7 +163,7 @@ def located(dataset: str) -> str:
     """What `--dataset` names, to be found from wherever a later command is started."""
     kind, _, place = dataset.partition(":")
     path = pathlib.Path(place).expanduser()
-    is_path = kind in ("npz", "folder") or kind == "tfds" and (path / "dataset_info.json").is_file()
+    is_path = kind in ("npz", "folder") or (kind == "tfds" and (path / "dataset_info.json").is_file())
     # Owners have their data on machines of their own.
     return f"{kind}:{os.path.abspath(path)}" if place and is_path and "{owner}" not in place else dataset
 

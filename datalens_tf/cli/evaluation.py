@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import re
-from typing import Callable
+from collections.abc import Callable
 
 from datalens_tf import _files, _text, _validate
 from datalens_tf.cli.common import CLASSES, DATA_DIR_HELP, data_of_run, drawer, located, read_classes, stored_config

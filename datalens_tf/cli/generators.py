@@ -3,7 +3,8 @@
 import argparse
 import pathlib
 import sys
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 

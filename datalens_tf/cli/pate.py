@@ -6,7 +6,7 @@ import functools
 import json
 import pathlib
 import sys
-from typing import Callable
+from collections.abc import Callable
 
 import numpy as np
 

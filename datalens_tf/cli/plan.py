@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import json
-from typing import Callable
+from collections.abc import Callable
 
 from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import ACCOUNTANTS

@@ -5,7 +5,8 @@ import dataclasses
 import os
 import pathlib
 import typing
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from datalens_tf import _text
 from datalens_tf.accounting.statement import round_up

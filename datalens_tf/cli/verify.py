@@ -2,7 +2,7 @@
 
 import argparse
 import pathlib
-from typing import Callable
+from collections.abc import Callable
 
 from datalens_tf.errors import CheckpointError
 

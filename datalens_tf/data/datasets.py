@@ -11,12 +11,14 @@ import os
 import pathlib
 import urllib.parse
 import warnings
-from typing import Any, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging as absl_logging
 
 from datalens_tf import _files, _validate
+from datalens_tf._text import first_line
 from datalens_tf.config import LARGEST_IMAGE, LARGEST_NUM_CLASSES
 from datalens_tf.errors import DataError
 

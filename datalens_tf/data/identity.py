@@ -1,14 +1,15 @@
 """Which records a run was begun with, so that it is not continued with others.
 
 What is stored is a cryptographic hash: no other records have it, even if somebody looks for some. It is a function of
-the records without a key, so whoever has it and all records but one can try what that one is. It belongs into `private/`
-folders and private caches, and into nothing that is shared; publish a hash with a secret key, if ever.
+the records without a key, so whoever has it and all records but one can try what that one is. It belongs into
+`private/` folders and private caches, and into nothing that is shared; publish a hash with a secret key, if ever.
 """
 
 import hashlib
 import json
 import zlib
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """Disjoint assignment of records to teachers, and to users."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 

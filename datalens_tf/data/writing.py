@@ -5,7 +5,7 @@ import io
 import os
 import pathlib
 import shutil
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 

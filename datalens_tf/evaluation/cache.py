@@ -8,7 +8,8 @@ import hashlib
 import json
 import os
 import pathlib
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 

@@ -4,7 +4,8 @@ Every function returns a matplotlib Figure; `svg_bytes` and `png_bytes` make fil
 """
 
 import io
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 

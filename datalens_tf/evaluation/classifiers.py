@@ -14,7 +14,8 @@ import dataclasses
 import os
 import time
 import warnings
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +134,7 @@ _LIBRARY: Mapping[str, Callable[[int, int], Any]] = {
 # In the order of GS-WGAN's tables.
 CLASSIFIERS = ("mlp", CNN, *(name for name in _LIBRARY if name != "mlp"))
 # Raise a classifier's with every change of a setting: what was computed with others is not taken for it.
-SETTINGS_VERSIONS = {name: 2 for name in CLASSIFIERS} | {"bernoulli_nb": 3}
+SETTINGS_VERSIONS = dict.fromkeys(CLASSIFIERS, 2) | {"bernoulli_nb": 3}
 
 
 def train_classifier(name: str, train: Dataset, test: Dataset, *, max_train: int | None = None, seed: int = 0,

@@ -11,7 +11,8 @@ import math
 import pathlib
 import statistics
 import sys
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from datalens_tf import _files, _text, _validate
 from datalens_tf.accounting import verification
@@ -112,7 +113,7 @@ def read_result(folder: pathlib.Path) -> Result:
         if utility["accuracy_std"] is not None:
             _validate.between("accuracy_std", utility["accuracy_std"], 0, 1)
         return Result(
-            **{name: kind(statement[name]) for name, (kind, _) in _STATED.items()}, 
+            **{name: kind(statement[name]) for name, (kind, _) in _STATED.items()},
             dataset=_text.without_folders(str(metrics["dataset"])),
             protocol=protocol, accuracy=utility["accuracy_mean"], num_classifiers=len(utility["per_seed"]),
             accuracy_std=utility["accuracy_std"], others=others, settings=_settings(folder), source=str(folder),

@@ -6,7 +6,7 @@ The papers compute Inception Scores of MNIST and Fashion-MNIST with such classif
 import dataclasses
 import functools
 import pathlib
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf

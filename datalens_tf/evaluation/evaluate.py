@@ -14,7 +14,8 @@ import resource
 import sys
 import time
 import warnings
-from typing import Any, Callable, Sequence, TextIO
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
 
 import numpy as np
 

@@ -10,7 +10,8 @@ import json
 import pathlib
 import shlex
 import statistics
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import dp_accounting
 import numpy as np

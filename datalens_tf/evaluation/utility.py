@@ -2,7 +2,8 @@
 
 import pathlib
 import statistics
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +33,8 @@ def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache
     key = {"what": "utility", "data": [Fingerprint(labels, images).digest(), *data_key(test)], "epochs": epochs,
            "seed": int(seed), "protocol": FROZEN.text, "tensorflow": tf.__version__}
     probabilities, = cache.arrays(key, lambda: [train().probabilities])
-    return tested_result(probabilities, test, num_synthetic=len(images), epochs=epochs, seed=seed, best_epoch_accuracy=None)
+    return tested_result(probabilities, test, num_synthetic=len(images), epochs=epochs, seed=seed,
+                         best_epoch_accuracy=None)
 
 
 def evaluate_utility(samples_x: np.ndarray, samples_y: np.ndarray, test: Dataset, **options: Any) -> dict[str, Any]:

@@ -9,3 +9,6 @@ from datalens_tf.mechanisms.d2pfed import D2PFed
 from datalens_tf.mechanisms.fetchsgd import FetchSgd
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise, SecureGaussianNoise
 from datalens_tf.mechanisms.topagg import TopAgg, topk_sign, topk_stochastic_sign
+
+__all__ = ["D2PFed", "FetchSgd", "InsecureSeededNoise", "Mechanism", "NoiseSource", "RoundedGaussianNoise",
+           "SecureGaussianNoise", "TopAgg", "topk_sign", "topk_stochastic_sign"]

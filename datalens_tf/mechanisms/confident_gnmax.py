@@ -79,7 +79,8 @@ class ConfidentGNMax(Mechanism):
 
     def l2_sensitivity(self, num_images: int) -> float:
         """sqrt(m p (2 + (sigma_2 / sigma_1)^2)): of all that is released, where the largest numbers are divided by
-        sigma_1 / sigma_2, so that all noise has the standard deviation sigma_2."""
+        sigma_1 / sigma_2, so that all noise has the standard deviation sigma_2.
+        """
         _validate.integer("num_images", num_images, at_least=1)
         return math.sqrt(num_images * self.num_questions * (2 + self.threshold_noise_ratio**-2))
 

@@ -113,7 +113,7 @@ class GaussianSum:
         _validate.require(drawn.shape == total.shape, "noise.shape", drawn.shape, f"to be {total.shape}")
         return (total + drawn) * (self.clip_norm / _STEPS)
 
-    def with_noise(self, noise_multiplier: float) -> "GaussianSum":
+    def with_noise(self, noise_multiplier: float) -> GaussianSum:
         """The same with other noise."""
         return dataclasses.replace(self, noise_multiplier=noise_multiplier)
 

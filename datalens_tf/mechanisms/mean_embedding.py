@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from typing import Sequence
+from collections.abc import Sequence
 
 import dp_accounting
 import numpy as np

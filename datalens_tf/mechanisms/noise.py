@@ -7,7 +7,7 @@ operating system's entropy and has no seed; the seeded source exists for tests a
 import abc
 import math
 import os
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special

@@ -7,7 +7,7 @@ numbers in its code that restores images best (in squared error) projects on the
 import dataclasses
 import math
 import typing
-from typing import Iterable
+from collections.abc import Iterable
 
 import dp_accounting
 import numpy as np

@@ -6,7 +6,8 @@ import os
 import pathlib
 import tempfile
 import typing
-from typing import Any, ClassVar, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf

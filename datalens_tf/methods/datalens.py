@@ -228,5 +228,5 @@ class DataLens(VotedSynthesizer):
     config_class = DataLensConfig
 
     def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
-        return privacy_statement(config=self.config, mechanism=self.config.mechanism(), ledger=ledger, num_burnt=num_burnt,
-                                 noise=noise_source(self.config), num_records=num_records)
+        return privacy_statement(config=self.config, mechanism=self.config.mechanism(), ledger=ledger,
+                                 num_burnt=num_burnt, noise=noise_source(self.config), num_records=num_records)

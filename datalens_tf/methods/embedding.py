@@ -1,7 +1,7 @@
 """Generators fitted to released mean embeddings: the settings and the training that several methods share."""
 
 import dataclasses
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf

@@ -24,7 +24,8 @@ What deviates from the papers:
 
 import dataclasses
 import typing
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf

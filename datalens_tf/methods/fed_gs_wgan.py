@@ -34,7 +34,8 @@ What deviates from the paper:
 import dataclasses
 import math
 import typing
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf

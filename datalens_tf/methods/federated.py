@@ -6,7 +6,8 @@ by arrays and answers with an array, and nothing else of a user is ever read.
 
 import abc
 import dataclasses
-from typing import Any, Callable, ClassVar, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np
@@ -139,7 +140,8 @@ class FederatedSynthesizer(RunSynthesizer):
 
 def num_fakes(config: FederatedConfig) -> int:
     """Latents of the fakes that a user's discriminator learns from in a turn, each with every label: together about as
-    many fakes as it looks at."""
+    many fakes as it looks at.
+    """
     return -(-config.critic_steps * config.critic_batch_size // config.num_classes)
 
 

@@ -19,7 +19,8 @@ import dataclasses
 import json
 import secrets
 import typing
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -255,7 +256,8 @@ def _calibrated(config: GsWganConfig) -> GsWganConfig:
 def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: PrivacyLedger, noise: NoiseSource
                   ) -> tuple[dict[str, Any], str]:
     """What the paper's accounting would claim, as a fact and as text beside what holds; nothing of a run that is not
-    private, to which no epsilon applies."""
+    private, to which no epsilon applies.
+    """
     if not noise.is_secure:
         return {"invalid_epsilon_as_published": None}, ""
     invalid = accountants.epsilon(mechanism.event_as_published(), ledger.num_charges, config.delta, "rdp")

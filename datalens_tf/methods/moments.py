@@ -17,7 +17,8 @@ row of each release, so that replacing it changes one row, or two.
 import dataclasses
 import functools
 import math
-from typing import Callable, Iterator, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -35,7 +36,8 @@ from datalens_tf.training.releases import Releases
 class MomentsConfig(MethodConfig):
     """What the settings of methods that release means and covariances share.
 
-    Clips are for 28x28 grey images, in pixel units; other sizes scale them by the square root of the numbers in an image.
+    Clips are for 28x28 grey images, in pixel units; other sizes scale them by the square root of the numbers in an
+    image.
 
     Attributes:
       mean_charges: charges for the classes' mean images and sizes; 0 where the moments are not needed.

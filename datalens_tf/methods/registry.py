@@ -12,7 +12,7 @@ import importlib
 import inspect
 import pathlib
 import pkgutil
-from typing import Mapping
+from collections.abc import Mapping
 
 from datalens_tf import _files, _validate
 from datalens_tf import methods as _folder

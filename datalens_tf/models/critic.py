@@ -1,6 +1,6 @@
 """A small conditional discriminator whose gradients are known for every example."""
 
-from typing import Callable
+from collections.abc import Callable
 
 import tensorflow as tf
 

@@ -1,6 +1,6 @@
 """Images of other generators, moved a little and with grain: a public prior on what pictures of things look like."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf

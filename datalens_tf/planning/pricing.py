@@ -1,6 +1,7 @@
 """Accounting without training: what a budget pays for, what steps and releases cost, what noise they need."""
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants as prices

@@ -12,7 +12,8 @@ import concurrent.futures
 import io
 import random
 import time
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np

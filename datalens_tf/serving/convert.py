@@ -15,7 +15,7 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
-from typing import Callable
+from collections.abc import Callable
 
 import tensorflow as tf
 

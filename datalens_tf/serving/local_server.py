@@ -23,7 +23,8 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import grpc
 import numpy as np
@@ -134,7 +135,7 @@ class Models:
     def versions(self, name: str, version: int | None = None) -> list[Servable]:
         """One version, or all, the latest first. Raises Refused."""
         known = self._models.get(name, {})
-        if not known or version is not None and version not in known:
+        if not known or (version is not None and version not in known):
             wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
             raise Refused(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {wanted}")
         return [known[version]] if version is not None else [known[number] for number in sorted(known, reverse=True)]

@@ -1,7 +1,8 @@
 """The model card of an exported generator (after Mitchell et al., "Model Cards for Model Reporting", 2019)."""
 
 import math
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from datalens_tf import __version__, _text
 from datalens_tf.accounting.statement import round_up

@@ -1,7 +1,7 @@
 """What an exported generator answers: the signatures of its SavedModel, in TensorFlow operations alone."""
 
 import functools
-from typing import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -107,6 +107,7 @@ def _at_most_max_images(count):
 
 def _fresh_seeds(count):
     """Raw operations with seed 0 are seeded by the operating system. `tf.random` would store the exporting process'
-    global seed in the graph, and every server would start with the same images."""
+    global seed in the graph, and every server would start with the same images.
+    """
     bits = tf.raw_ops.RandomUniformInt(shape=[count], minval=tf.constant(0, tf.int64), maxval=tf.int64.max)
     return tf.cast(bits, tf.int64)

@@ -8,7 +8,8 @@ import pathlib
 import shutil
 import time
 import zlib
-from typing import BinaryIO, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 

@@ -5,7 +5,8 @@ It is trained on synthetic (or public) images alone; `evaluation.utility` says w
 
 import dataclasses
 import pathlib
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf

@@ -15,7 +15,8 @@ import fcntl
 import os
 import pathlib
 import time
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import dp_accounting
 import numpy as np

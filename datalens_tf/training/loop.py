@@ -7,7 +7,7 @@ head of the ledger that it was saved under, and is never used with a ledger that
 
 import time
 import zlib
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import dp_accounting
 import numpy as np

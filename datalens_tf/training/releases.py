@@ -10,7 +10,8 @@ one. What is stored already keeps the noise multiplier of the line that paid for
 
 import bisect
 import warnings
-from typing import Any, Callable, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import dp_accounting
 import numpy as np

@@ -5,7 +5,7 @@ import mmap
 import os
 import pathlib
 import queue
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 import threading
-from typing import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf

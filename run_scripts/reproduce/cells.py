@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from typing import Sequence
+from collections.abc import Sequence
 
 from datalens_tf import _files
 from datalens_tf.training.results import result_file

@@ -15,7 +15,8 @@ import io
 import json
 import pathlib
 import statistics
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cells import fill
 

@@ -5,7 +5,7 @@ Images are the middle 178 x 178 pixels, reduced to 64 x 64 x 3.
 
 import os
 import pathlib
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 

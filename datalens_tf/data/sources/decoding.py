@@ -5,7 +5,8 @@ import io
 import itertools
 import os
 import tempfile
-from typing import Iterable, TypeVar
+from collections.abc import Iterable
+from typing import TypeVar
 
 import numpy as np
 
