@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import datalens_tf
 from datalens_tf import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -33,12 +34,17 @@ def test_every_named_script_exists(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_named_flag_exists(path):
-    """Of a command of `datalens`, of a script here, or of `ray` and `sha256sum`, which are shown in use."""
+    """Of a command of `datalens`, of a script here, or of `ray`, `sha256sum` and `mkdocs`, which are shown in use."""
     scripts = "\n".join(script.read_text() for kind in ("py", "sh") for script in ROOT.glob(f"run_scripts/**/*.{kind}"))
     known = {flag for parser in _parsers(cli._parser()) for flag in parser._option_string_actions}
     known |= set(re.findall(r'add_argument\("(--\w+)"', scripts)) | set(re.findall(r"== (--\w+)", scripts))
-    known |= {"--address", "--resources", "--check"}
+    known |= {"--address", "--resources", "--check", "--strict"}
     assert not sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", path.read_text())) - known)
+
+
+def test_the_api_reference_has_every_exported_name():
+    documented = re.findall(r"^::: ([\w.]+)", (ROOT / "docs/reference/api.md").read_text(), re.MULTILINE)
+    assert sorted(documented) == sorted(f"{module}.{name}" for name, module in datalens_tf._LAZY.items())
 
 
 def _parsers(parser):
