@@ -51,9 +51,3 @@ run() {
     datalens export --run_dir "$folder" --output_dir "$folder/serving"
   fi
 }
-
-# baseline METHOD DATASET EPSILON FLAGS...: `run` of a method in runs/METHOD_DATASET_epsEPSILON.
-baseline() {
-  local method="$1" dataset="${2:-mnist}" epsilon="${3:-1}"
-  run "${method}_${dataset}_eps$epsilon" --method "$method" --dataset "$dataset" --epsilon "$epsilon" "${@:4}"
-}

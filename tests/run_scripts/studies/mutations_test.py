@@ -1,0 +1,27 @@
+"""The study of mutations: what it puts back is in the code, and the tests that must notice exist."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+
+from run_scripts.studies import mutations
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("mutation", mutations.MUTATIONS, ids=lambda mutation: mutation.trap)
+def test_a_mutation_can_be_made_and_its_test_exists(mutation):
+    assert mutation.old in (ROOT / "datalens_tf" / mutation.file).read_text()
+    path, _, keyword = mutation.test.partition(" -k ")
+    names = re.findall(r"def (test_\w+)", (ROOT / "tests" / path).read_text())
+    assert all(any(word in name for name in names)
+               for word in re.findall(r"\w+", keyword) if word not in ("and", "or", "not"))
+
+
+@pytest.mark.slow
+def test_a_mutation_is_noticed(monkeypatch, capsys):
+    trap = next(mutation.trap for mutation in mutations.MUTATIONS if mutation.file == "mechanisms/topagg.py")
+    monkeypatch.setattr(sys, "argv", ["mutations.py", "--only", trap])
+    assert mutations.main() == 0 and "unnoticed" in capsys.readouterr().out
