@@ -16,7 +16,7 @@ _LAZY = {
     "Synthesizer": "datalens_tf.methods.base",
     "TopAgg": "datalens_tf.mechanisms.topagg",
     "TopAggLayer": "datalens_tf.mechanisms.topagg_layer",
-    "load_dataset": "datalens_tf.data.datasets",
+    "load_dataset": "datalens_tf.data.registry",
     "load_generator": "datalens_tf.serving.export",
 }
 __all__ = sorted([*_LAZY, "__version__"])

@@ -18,8 +18,8 @@ import pytest
 from datalens_tf import _files, cli, errors
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.cli import training
-from datalens_tf.data import datasets
-from datalens_tf.data.datasets import load_dataset
+from datalens_tf.data import registry
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, preset
 from datalens_tf.serving.client import ServerError
@@ -209,7 +209,7 @@ def test_data_folder_without_the_data_set(tmp_path, datalens, monkeypatch):
     def offline(urls):
         raise OSError(f"no connection to {len(list(urls))} hosts")
 
-    monkeypatch.setattr(datasets, "_check_reachable", offline)
+    monkeypatch.setattr(tfds, "_check_reachable", offline)
     refused(datalens("train", "--preset=mnist", "--data_dir", tmp_path, "--output_dir", tmp_path / "run"),
             "no prepared data set 'mnist'", str(tmp_path), "--data_dir", "tfds.load('mnist'")
 
@@ -315,7 +315,7 @@ def test_a_bug_is_one_line_and_a_traceback_on_demand(tmp_path, datalens, monkeyp
     def bug(*args, **kwargs):
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr(datasets, "load_dataset", bug)
+    monkeypatch.setattr(registry, "load_dataset", bug)
     words = "train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY
     refused(datalens(*words), "internal error: RuntimeError: first line second line", "--debug", status=1)
     status, _, err = datalens(*words, "--debug")
@@ -341,7 +341,7 @@ def test_too_little_memory_is_one_line(error, tmp_path, datalens, monkeypatch):
     def full(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(datasets, "load_dataset", full)
+    monkeypatch.setattr(registry, "load_dataset", full)
     refused(datalens("train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY), "more memory than there is")
 
 
@@ -358,7 +358,7 @@ def test_every_error_has_a_documented_exit_status(error, status, tmp_path, datal
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(datasets, "load_dataset", fail)
+    monkeypatch.setattr(registry, "load_dataset", fail)
     refused(datalens("train", "--dataset=digits", "--output_dir", tmp_path / "run", *TINY), status=status)
     assert status in cli.EXIT_STATUSES
 

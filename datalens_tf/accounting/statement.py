@@ -14,6 +14,7 @@ from datalens_tf.accounting import accountants
 from datalens_tf.accounting.delta import describe_delta
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
 from datalens_tf.config import ACCOUNTANTS, MethodConfig
+from datalens_tf.data.registry import has_public_classes
 from datalens_tf.errors import LedgerError
 
 if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
@@ -41,10 +42,6 @@ _GROUPS = {
     _RECORD: "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
     _USER: "People who are several users, and people whose pictures several users have: the unit is what one user has. "
            "A group of r users has a weaker guarantee."}
-
-# Data sets whose list of classes does not depend on the records that one has; `tfds:NAME` as well.
-_WITH_PUBLIC_CLASSES = ("digits", "mnist", "fashion_mnist", "cifar10", "celeba_gender", "celeba_hair", "places365",
-                        "tfds")
 
 _NOT_COVERED = (
     "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
@@ -169,7 +166,7 @@ def _classes(config: MethodConfig) -> str:
     if kind == "folder":
         return (f"Names and number of {count} are those of the sub-folders, and are taken to be public. A record that "
                 "is alone in its class would show in them: declared classes do not depend on records.")
-    if kind in _WITH_PUBLIC_CLASSES:
+    if has_public_classes(config.dataset):
         return f"Names and number of {count} are those of the data set's public description."
     return (f"The number of {count} was read from the private labels, as the largest one plus one, and is taken to be "
             "public. A record with a larger label would change it: declared classes do not depend on records.")

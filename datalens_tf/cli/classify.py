@@ -39,7 +39,7 @@ def _classify(args: argparse.Namespace) -> None:
     config, sources = _config(args, folder)
 
     from datalens_tf.classification.classifier import PrivateClassifier
-    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.data.registry import load_dataset
     from datalens_tf.training.callbacks import Progress
 
     def load(split):

@@ -81,7 +81,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     if args.seeds is not None:
         _validate.integer("seeds", args.seeds, at_least=1)
 
-    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.data.registry import load_dataset
     from datalens_tf.evaluation import evaluate
     from datalens_tf.evaluation.cache import Cache
     from datalens_tf.evaluation.report import RunFacts, write_public_report, write_report

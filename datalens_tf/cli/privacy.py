@@ -137,7 +137,8 @@ def _audited_training(args: argparse.Namespace, config: DataLensConfig, folder: 
                       confidence: float, progress: Callable) -> dict[str, Any]:
     """Trains a run with canaries in the folder, and attacks it."""
     from datalens_tf.auditing.canaries import audit_training
-    from datalens_tf.data.datasets import load_dataset, with_data
+    from datalens_tf.data.datasets import with_data
+    from datalens_tf.data.registry import load_dataset
     from datalens_tf.training.callbacks import Progress
 
     one_core_per_operation(os.cpu_count())

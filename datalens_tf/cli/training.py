@@ -71,7 +71,7 @@ def _train(args: argparse.Namespace) -> None:
     config, place = _training_config(args, folder)
     options = PerformanceOptions(**given_fields(args, PerformanceOptions))
 
-    from datalens_tf.data.datasets import load_dataset
+    from datalens_tf.data.registry import load_dataset
     from datalens_tf.methods.registry import synthesizer
     from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
     from datalens_tf.training.run_folder import RunFolder

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datalens_tf import _files
+from datalens_tf.data.image_grid import png_bytes
 from datalens_tf.errors import InvalidArgumentError
 
 FORMATS = ("npz", "png", "tfds")
@@ -66,8 +67,6 @@ def write_images(target: pathlib.Path, kind: str, images: np.ndarray, labels: np
 def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
     """PNG files `<label>/<number>.png`."""
     del class_names
-    from datalens_tf.data.image_grid import png_bytes
-
     for number, (image, label) in enumerate(zip(images, labels)):
         (folder / str(label)).mkdir(parents=True, exist_ok=True)
         (folder / str(label) / f"{number:06d}.png").write_bytes(png_bytes(image))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from datalens_tf import _files
-from datalens_tf.data import Dataset
+from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.identity import Fingerprint
 
 _LARGEST = 2**32  # bytes of an entry; features of hundreds of thousands of records are the largest

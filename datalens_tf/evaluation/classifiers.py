@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from datalens_tf import _validate, rng
-from datalens_tf.data import Dataset, to_unit
+from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.evaluation import utility
 from datalens_tf.evaluation.cache import Cache
 

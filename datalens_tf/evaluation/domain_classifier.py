@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.data import Dataset, to_unit
+from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.training.classifier import ShuffledBatches
 

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.data import Dataset, as_dataset, usable_only
+from datalens_tf.data.datasets import Dataset, as_dataset, usable_only
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import charts, classifiers, image_quality, membership, utility
 from datalens_tf.evaluation.cache import Cache, data_key

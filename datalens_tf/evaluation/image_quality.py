@@ -10,7 +10,7 @@ import numpy as np
 
 from datalens_tf import _validate
 from datalens_tf._text import first_line
-from datalens_tf.data import to_unit
+from datalens_tf.data.datasets import to_unit
 from datalens_tf.errors import DataError
 
 _CHUNK_VALUES = 50_000_000  # floats of real images at once

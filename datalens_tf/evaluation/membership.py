@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from datalens_tf import _validate, rng
-from datalens_tf.data import to_unit
+from datalens_tf.data.datasets import to_unit
 
 _COMPONENTS = 50
 _LARGEST = 10_000

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate
-from datalens_tf.data import Dataset, as_dataset
+from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.identity import Fingerprint
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.training.classifier import FROZEN, Protocol, UtilityResult, tested_result, train_on_synthetic

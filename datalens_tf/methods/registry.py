@@ -5,16 +5,12 @@ docstring says what it is, and it defines a `RunSynthesizer` whose settings, its
 Nothing else lists methods.
 """
 
-import ast
 import dataclasses
-import functools
 import importlib
 import inspect
-import pathlib
-import pkgutil
 from collections.abc import Mapping
 
-from datalens_tf import _files, _validate
+from datalens_tf import _files, _folders, _validate
 from datalens_tf import methods as _folder
 from datalens_tf.config import MethodConfig
 from datalens_tf.errors import InvalidArgumentError
@@ -36,21 +32,10 @@ class Method:
     choose_when: str
 
 
-@functools.cache
-def _found(places: tuple[str, ...]) -> dict[str, Method]:
-    found = {}
-    for module in pkgutil.iter_modules(places):
-        tree = ast.parse((pathlib.Path(module.module_finder.path) / f"{module.name}.py").read_text(encoding="utf-8"))
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "CHOOSE_WHEN":
-                summary = (ast.get_docstring(tree) or "").partition("\n")[0]
-                found[module.name] = Method(module.name, summary, ast.literal_eval(node.value))
-    return found
-
-
 def methods() -> dict[str, Method]:
     """All methods by name, in alphabetical order."""
-    return dict(sorted(_found(tuple(_folder.__path__)).items()))
+    found = _folders.declarations(tuple(_folder.__path__), "CHOOSE_WHEN")
+    return {name: Method(name, module.summary, module.constants["CHOOSE_WHEN"]) for name, module in found.items()}
 
 
 def synthesizer(method: str) -> type[RunSynthesizer]:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate, rng
-from datalens_tf.data import Dataset, as_dataset, to_unit
+from datalens_tf.data.datasets import Dataset, as_dataset, to_unit
 from datalens_tf.errors import DataError
 
 _NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; ")

@@ -26,9 +26,10 @@ from datalens_tf import _files
 from datalens_tf._text import first_line
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import PerformanceOptions, VotingConfig, config_digest, numbered
-from datalens_tf.data.datasets import Dataset, load_dataset
+from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.identity import Fingerprint, encode, matches
 from datalens_tf.data.partition import partition_indices, usable_indices
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNoise

@@ -30,7 +30,7 @@ import sys
 from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
 from datalens_tf.classification.classifier_config import ClassifierConfig
-from datalens_tf.data.datasets import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.training.results import result_file
 
 # Epsilon -> k -> C, sigma, batch size, learning rate.

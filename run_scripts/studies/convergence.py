@@ -22,7 +22,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.data.datasets import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods.datalens import DataLensConfig

@@ -20,7 +20,7 @@ import numpy as np
 from data_dependent import data_dependent_rdp, log_likeliest, log_likeliest_possible
 
 from datalens_tf.accounting import accountants
-from datalens_tf.data.datasets import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods.registry import preset

@@ -30,7 +30,8 @@ from PIL import Image
 
 from datalens_tf import cli
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.data.datasets import as_dataset, load_dataset
+from datalens_tf.data.datasets import as_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataLensError
 from datalens_tf.evaluation.comparison import read_result
 from datalens_tf.evaluation.report import RunFacts
@@ -170,7 +171,7 @@ def npz(random, folder):
     buffer, path = io.BytesIO(), folder / "data.npz"
     try:
         (np.savez if random.random() < 0.5 else np.savez_compressed)(buffer, **arrays)
-    except Exception:  # noqa: BLE001 (not everything strange can be stored)
+    except Exception:
         np.savez(buffer, x=np.array([print], object))
     path.write_bytes(buffer.getvalue() if random.random() < 0.3 else mutate(random, buffer.getvalue()))
     dataset = load_dataset(f"npz:{path}")

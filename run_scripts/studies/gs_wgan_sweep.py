@@ -20,7 +20,8 @@ import pathlib
 
 from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
-from datalens_tf.data.datasets import Dataset, load_dataset
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import MARKERS, PALETTE, png_bytes
 from datalens_tf.evaluation.evaluate import EFFORTS, evaluate
 from datalens_tf.methods.gs_wgan import GsWgan, GsWganConfig

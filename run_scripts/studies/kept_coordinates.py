@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.networks import PerExampleGradients
-from datalens_tf.data import to_unit
-from datalens_tf.data.datasets import Dataset, load_dataset
+from datalens_tf.data.datasets import Dataset, to_unit
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.mechanisms.norm_topk import NormTopKSum
 
 

@@ -25,9 +25,10 @@ import numpy as np
 from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, as_dataset, load_dataset
+from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.data.partition import partition_indices
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.registry import config_class, synthesizer
 from datalens_tf.training.callbacks import Progress
 

@@ -12,7 +12,8 @@ from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.classification import pate, student
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.data import as_dataset, load_dataset
+from datalens_tf.data.datasets import as_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import (
     BudgetExhaustedError,
     CheckpointError,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datalens_tf import cli
-from datalens_tf.data.datasets import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError
 from datalens_tf.evaluation import evaluate
 from datalens_tf.serving.export import read_metadata

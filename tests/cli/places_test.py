@@ -16,7 +16,7 @@ from datalens_tf import cli
 from datalens_tf._text import without_folders
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import config_digest
-from datalens_tf.data.datasets import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, synthesizer
 

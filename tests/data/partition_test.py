@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datalens_tf.data import partition_indices, usable_indices, user_indices
 from datalens_tf.data.datasets import as_dataset
+from datalens_tf.data.partition import partition_indices, usable_indices, user_indices
 from datalens_tf.errors import DataError, InvalidArgumentError
 
 sizes = st.integers(1, 200).flatmap(lambda teachers: st.tuples(st.integers(teachers, 3000), st.just(teachers)))
@@ -70,7 +70,7 @@ def test_shards_never_change_between_versions_and_processes():
     # A resumed run, an audit and a published seed all rely on these exact numbers.
     expected = [[6, 1, 0], [5, 3, 8], [7, 9, 2]]
     assert partition_indices(10, 3, 0).tolist() == expected
-    code = "from datalens_tf.data import partition_indices; print(partition_indices(10, 3, 0).tolist())"
+    code = "from datalens_tf.data.partition import partition_indices; print(partition_indices(10, 3, 0).tolist())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == str(expected)
 

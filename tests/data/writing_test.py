@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from datalens_tf.data import writing
-from datalens_tf.data.datasets import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.writing import format_of, write_images
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 

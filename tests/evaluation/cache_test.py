@@ -5,7 +5,7 @@ import stat
 import numpy as np
 import pytest
 
-from datalens_tf.data import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataLensError
 from datalens_tf.evaluation.cache import Cache, data_key
 

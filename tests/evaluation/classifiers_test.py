@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datalens_tf.data import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import classifiers, references
 from datalens_tf.evaluation.classifiers import CLASSIFIERS, subset, train_classifier

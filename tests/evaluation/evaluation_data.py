@@ -3,7 +3,7 @@
 import functools
 import tempfile
 
-from datalens_tf.data import load_dataset
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.evaluate import METRICS, Effort, evaluate
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.data import as_dataset, load_dataset, to_unit
+from datalens_tf.data.datasets import as_dataset, to_unit
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation.utility import evaluate_utility
 from datalens_tf.training.classifier import FROZEN, PAPER, paper_classifier, paper_protocol, train_on_synthetic

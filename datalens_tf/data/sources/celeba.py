@@ -5,20 +5,27 @@ Images are the middle 178 x 178 pixels, reduced to 64 x 64 x 3.
 
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from datalens_tf._text import first_line
-from datalens_tf.data.datasets import Dataset, as_dataset, tfds_records
+from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.sources.decoding import decode
+from datalens_tf.data.sources.tfds import tfds_records
 from datalens_tf.errors import DataError
+
+NAMES = {
+    "celeba_gender": "162,770 faces of CelebA, 64x64x3, female or male",
+    "celeba_hair": "faces of CelebA, 64x64x3, with black, blond or brown hair",
+}
+PUBLIC_CLASSES = True
 
 _HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")
 _SPLIT_NUMBERS = {"train": 0, "test": 2}  # In list_eval_partition.txt; 1 is the validation split.
 
 
-def load_celeba(name: str, data_dir: str | None, split: str) -> Dataset:
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
     """CelebA with the label of `celeba_gender` (attribute Male) or `celeba_hair` (black, blond or brown).
 
     Pictures with none or several of the three hair colours keep their index, and with it their partition, but are
@@ -27,13 +34,15 @@ def load_celeba(name: str, data_dir: str | None, split: str) -> Dataset:
 
     Args:
       name: `celeba_gender` or `celeba_hair`.
+      split: `train` or `test`.
       data_dir: a folder with the official `img_align_celeba/`, `list_attr_celeba.txt` and `list_eval_partition.txt`,
         or a folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
-      split: `train` or `test`.
+      classes: not used.
 
     Raises:
       DataError: data that is missing, unreadable or not what it must be.
     """
+    del classes
     root = pathlib.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or ".").expanduser()
     if (root / "img_align_celeba").is_dir():
         count, records = _official_records(name, root, split)
@@ -45,10 +54,10 @@ def load_celeba(name: str, data_dir: str | None, split: str) -> Dataset:
         return as_dataset(images, attributes["Male"].astype(np.int64), 2, name=name, class_names=("female", "male"))
     hair = np.stack([attributes[colour] for colour in _HAIR], 1)
     usable, labels = hair.sum(1) == 1, hair.argmax(1)
-    classes = ("black", "blond", "brown")
+    names = ("black", "blond", "brown")
     if split == "test":
-        return as_dataset(images[usable], labels[usable], 3, name=name, class_names=classes)
-    return as_dataset(images, np.where(usable, labels, 0), 3, name=name, class_names=classes, usable=usable)
+        return as_dataset(images[usable], labels[usable], 3, name=name, class_names=names)
+    return as_dataset(images, np.where(usable, labels, 0), 3, name=name, class_names=names, usable=usable)
 
 
 def _official_records(name: str, root: pathlib.Path, split: str) -> tuple[int, Iterator[tuple[bytes, dict[str, bool]]]]:

@@ -5,10 +5,16 @@ kinds of natural landscape of the official scene hierarchy, each with eight cate
 pictures a category, as the data set has at most, 120,000 as well.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from datalens_tf.data.datasets import Dataset, as_dataset, tfds_records
+from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.sources.decoding import decode
+from datalens_tf.data.sources.tfds import tfds_records
+
+NAMES = {"places365": "1.8 million landscapes and other scenes of Places365, 64x64x3, three classes"}
+PUBLIC_CLASSES = True
 
 CLASSES = {
     "mountains, hills, desert, sky": (
@@ -22,7 +28,7 @@ CLASSES = {
 _SPLITS = {"train": "train", "test": "validation"}  # The official test split has no labels.
 
 
-def load_places365(name: str, data_dir: str | None, split: str) -> Dataset:
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
     """Places365-Standard at 64x64x3 with three classes of scenes, from TensorFlow Datasets' `places365_small`.
 
     Pictures of the other 341 categories keep their index, and with it their partition, but are not `usable`: whether a
@@ -31,12 +37,14 @@ def load_places365(name: str, data_dir: str | None, split: str) -> Dataset:
 
     Args:
       name: named in errors and in the result.
-      data_dir: a folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
       split: `train` or `test`.
+      data_dir: a folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
+      classes: not used.
 
     Raises:
       DataError: data that is missing, unreadable or not what it must be.
     """
+    del classes
     count, features, records = tfds_records(name, "places365_small", data_dir, _SPLITS[split], undecoded="image")
     label_of = {features["label"].str2int(category): label
                 for label, members in enumerate(CLASSES.values()) for category in members}

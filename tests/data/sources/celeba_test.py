@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datalens_tf.data import load_dataset, partition_indices, usable_indices
+from datalens_tf.data.partition import partition_indices, usable_indices
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError
 
 TRAIN, VALIDATION, TEST = 12, 2, 5

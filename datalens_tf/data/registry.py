@@ -1,0 +1,97 @@
+"""All data sets by the name that `--dataset` takes: a kind of data is a module of the folder `sources`.
+
+A module is a source if it has a constant `NAMES`: a line for each name that it loads, where a name such as `npz:FILE`
+stands for all that begin with `npz:`. A constant `PUBLIC_CLASSES` says whether the list of classes is public, hence the
+same whatever records there are, and a function `load` is a `Loader`. Nothing else lists sources.
+
+The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
+"""
+
+import importlib
+from collections.abc import Sequence
+from typing import Protocol
+
+from datalens_tf import _folders, _validate
+from datalens_tf.data import sources as _folder
+from datalens_tf.data.datasets import SPLITS, Dataset, declare, usable_only
+from datalens_tf.errors import DataError
+
+
+class Loader(Protocol):
+    """The function `load` of a source."""
+
+    def __call__(self, name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
+        """Loads a split.
+
+        Args:
+          name: one of the source's names, with the rest of it where it has a colon.
+          split: `train` or `test`.
+          data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
+          classes: names of the classes that were declared to be public. A source with a public list of classes loads
+            all of them; `load_dataset` then picks the declared ones. Another passes them on to `as_dataset`.
+
+        Raises:
+          DataError: data that is missing, unreadable or not what it must be.
+        """
+        ...
+
+
+def _sources() -> dict[str, _folders.Declaration]:
+    return dict(_folders.declarations(tuple(_folder.__path__), "NAMES"))
+
+
+def known_datasets() -> dict[str, str]:
+    """A line for every name that `load_dataset` takes: first whole names, then those with a part to be filled in."""
+    names = {name: line for source in _sources().values() for name, line in source.constants["NAMES"].items()}
+    return dict(sorted(names.items(), key=lambda item: (":" in item[0], item[0])))
+
+
+def _source_of(name: str) -> str | None:
+    """The module that loads a data set; None where there is none."""
+    kind, colon, _ = name.partition(":")
+    for source, declaration in _sources().items():
+        for known in declaration.constants["NAMES"]:
+            if known == name if ":" not in known else colon and known.partition(":")[0] == kind:
+                return source
+    return None
+
+
+def has_public_classes(name: str) -> bool:
+    """Whether a data set's list of classes is public, and does not depend on the records that one has."""
+    source = _source_of(name)
+    return source is not None and _sources()[source].constants.get("PUBLIC_CLASSES", False)
+
+
+def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
+                 classes: Sequence[str] | None = None) -> Dataset:
+    """Loads a data set by the name that the command line uses.
+
+    `known_datasets()` lists the names: data sets such as `digits` and `mnist`, and `tfds:NAME`, `tfds:FOLDER`,
+    `npz:FILE`, `folder:DIR`. The modules in `datalens_tf/data/sources/` describe them.
+
+    Args:
+      name: of a data set.
+      data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default. Data
+        that is not there is downloaded into it where that is possible.
+      split: `train` or `test`.
+      classes: names of the classes that are declared to be public, in their order; None takes those that there are. In
+        `npz:FILE`, whose labels have no names, label 0 is the first of them. A record of another class keeps its place
+        and contributes nothing, see `as_dataset`; of the test split it is left out.
+
+    Raises:
+      DataError: an unknown name, or data that is missing, unreadable or not what it must be.
+      InvalidArgumentError: an unknown split.
+    """
+    _validate.one_of("split", split, SPLITS)
+    source = _source_of(name)
+    if source is None or name.endswith(":"):
+        raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}.")
+    load: Loader = importlib.import_module(f"{_folder.__name__}.{source}").load
+    dataset = load(name, split=split, data_dir=data_dir, classes=classes)
+    if classes is not None and not dataset.declared:
+        dataset = declare(dataset, classes)
+    if split == "test" and classes is not None:
+        dataset = usable_only(dataset)
+        if not len(dataset):
+            raise DataError(f"{name}: no record of the test split is of a declared class. Check --classes.")
+    return dataset

@@ -1,0 +1,58 @@
+"""Arrays of an .npz file: `x`, `y`, and `x_test`, `y_test` for the test split; `user` of `x`. Records are as stored.
+
+`user` is optional: integers or text that say who each record of `x` is of, for the federated methods. Labels have no
+names; of declared classes, label 0 is the first.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from datalens_tf import _files
+from datalens_tf._text import first_line
+from datalens_tf.data.datasets import Dataset, as_dataset, check_images, check_users, checked_labels
+from datalens_tf.errors import DataError
+
+NAMES = {"npz:FILE": "arrays x and y of a NumPy file, and x_test and y_test"}
+PUBLIC_CLASSES = False
+
+_LARGEST_LABELS = 2**29  # bytes of the labels of both splits: 67 million records
+
+
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
+    """Loads a split; see `registry.Loader`."""
+    del data_dir
+    path = pathlib.Path(name.partition(":")[2]).expanduser()
+    images, labels = ("x", "y") if split == "train" else ("x_test", "y_test")
+
+    def read(needed, others, check):
+        try:
+            arrays = _files.read_npz(path, check, (needed, *others))
+        except FileNotFoundError as error:
+            raise DataError(f"{name}: there is no file {path}.") from error
+        except (OSError, ValueError) as error:
+            raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays, as numpy.savez makes them: "
+                            f"{first_line(error)}.") from error
+        if needed not in arrays:
+            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {needed}.")
+        return arrays
+
+    # Labels first: they are small, and say how many images there may be.
+    small = read(labels, {"y", "y_test"} - {labels}, _files.at_most(_LARGEST_LABELS))
+    y = checked_labels(small[labels], len(small[labels]) if small[labels].ndim else 0, None, name,
+                        declared=classes is not None)
+
+    def check(headers):
+        if images in headers:
+            check_images(headers[images], name)
+            if headers[images].shape[:1] != y.shape:
+                raise DataError(f"{name}: expected labels of shape {list(headers[images].shape[:1])}, one per image, "
+                                f"got {list(y.shape)}.")
+        if "user" in headers:
+            check_users(headers["user"], len(y), name)
+
+    arrays = read(images, ["user"] if split == "train" else [], check)
+    if classes is not None:
+        return as_dataset(arrays[images], y, name=name, classes=classes, users=arrays.get("user"))
+    # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.
+    largest = [int(array.max()) for array in small.values() if array.dtype.kind in "iu" and array.size]
+    return as_dataset(arrays[images], y, 1 + max(largest), name=name, users=arrays.get("user"))
