@@ -20,6 +20,7 @@ from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.cli import training
 from datalens_tf.data import registry
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.data.sources import tfds
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, preset
 from datalens_tf.serving.client import ServerError

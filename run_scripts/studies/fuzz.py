@@ -171,7 +171,7 @@ def npz(random, folder):
     buffer, path = io.BytesIO(), folder / "data.npz"
     try:
         (np.savez if random.random() < 0.5 else np.savez_compressed)(buffer, **arrays)
-    except Exception:
+    except Exception:  # noqa: BLE001 (not everything strange can be stored)
         np.savez(buffer, x=np.array([print], object))
     path.write_bytes(buffer.getvalue() if random.random() < 0.3 else mutate(random, buffer.getvalue()))
     dataset = load_dataset(f"npz:{path}")
