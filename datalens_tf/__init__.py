@@ -19,7 +19,8 @@ _LAZY = {
     "load_dataset": "datalens_tf.data.registry",
     "load_generator": "datalens_tf.serving.export",
 }
-__all__ = sorted([*_LAZY, "__version__"])
+__all__ = ["__version__"]
+__all__ += list(_LAZY)
 
 
 def __getattr__(name: str):

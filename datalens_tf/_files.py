@@ -163,7 +163,7 @@ def read_npz(path: PathLike, check: HeaderCheck, names: Sequence[str] | None = N
         return arrays
     except (FileNotFoundError, DataLensError):
         raise
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except Exception as error:
         # Parsers of damaged archives raise nearly anything: zlib.error, NotImplementedError, struct.error, SyntaxError.
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
 

@@ -268,8 +268,10 @@ class VotingConfig(MethodConfig):
 
     @abc.abstractmethod
     def mechanism(self) -> Any:
-        """What releases the votes: a `mechanisms.base.Mechanism`, whose noise multiplier is `noise_stddev` divided by
-        its sensitivity. The settings must be resolved: noise_stddev and image_shape known.
+        """What releases the votes: a `mechanisms.base.Mechanism`.
+
+        Its noise multiplier is `noise_stddev` divided by its sensitivity. The settings must be resolved: noise_stddev
+        and image_shape known.
         """
 
 

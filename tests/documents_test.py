@@ -1,7 +1,10 @@
 """What the documents name exists."""
 
 import argparse
+import importlib
+import inspect
 import pathlib
+import pkgutil
 import re
 
 import pytest
@@ -45,6 +48,17 @@ def test_every_named_flag_exists(path):
 def test_the_api_reference_has_every_exported_name():
     documented = re.findall(r"^::: ([\w.]+)", (ROOT / "docs/reference/api.md").read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(f"{module}.{name}" for name, module in datalens_tf._LAZY.items())
+
+
+def test_every_public_method_is_documented():
+    """By its own docstring, or by that of the method which it overrides."""
+    names = [module.name for module in pkgutil.walk_packages(datalens_tf.__path__, "datalens_tf.")]
+    classes = {kind for name in names for kind in vars(importlib.import_module(name)).values()
+               if inspect.isclass(kind) and kind.__module__ == name and not kind.__name__.startswith("_")}
+    methods = {(kind, name) for kind in classes for name, member in vars(kind).items() if not name.startswith("_")
+               and (inspect.isroutine(member) or isinstance(member, property))}
+    assert len(methods) > 200
+    assert not [f"{kind.__name__}.{name}" for kind, name in methods if not inspect.getdoc(getattr(kind, name))]
 
 
 def _parsers(parser):

@@ -203,7 +203,7 @@ def _squared_mu(tally: _Tally, accountant: str) -> float:
 
 
 def _classic_rdp(tally: _Tally, delta: float) -> float:
-    """min over orders of order * mu^2 / 2 + ln(1/delta) / (order - 1)  (the paper's Theorems 1 and 3)."""
+    """Smallest order * mu^2 / 2 + ln(1/delta) / (order - 1) over all orders (the paper's Theorems 1 and 3)."""
     rdp = CLASSIC_ORDERS * _squared_mu(tally, "classic_rdp") / 2
     return np.min(rdp + math.log(1 / delta) / (CLASSIC_ORDERS - 1))
 
@@ -223,7 +223,7 @@ def _gdp(tally: _Tally, delta: float) -> float:
 
 
 def gaussian_log_delta(epsilon: float, mu: float) -> float:
-    """ln of the smallest delta for which one Gaussian release with sensitivity/stddev = mu > 0 is (epsilon, delta)-DP.
+    """Logarithm of the smallest delta of a Gaussian release, for this epsilon and mu = sensitivity/stddev > 0.
 
     delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)  (Balle and Wang 2018, Theorem 8), in logarithms
     so that neither term over- or underflows.

@@ -201,8 +201,7 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
 
 
 def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:
-    """What a statement says of its ledger: run and head, which name it, and all that was charged, equal ones together.
-    """
+    """What a statement says of its ledger: run and head, which name it, and what was charged, equal ones together."""
     charged: list[dict[str, Any]] = []
     for charge in ledger.charges:
         event = encode_event(charge.unit)

@@ -128,7 +128,7 @@ def _converted(path: pathlib.Path) -> Iterator[Check]:
         texts, weights = readers[kind](path.read_bytes())
     except DataLensError:
         raise
-    except Exception as error:  # Parsers of damaged files raise nearly anything.
+    except Exception as error:  # noqa: BLE001 (parsers of damaged files raise nearly anything)
         yield Check(passed=False, text=f"file: it is damaged, or not what `datalens convert` writes ({error})")
         return
     stated = texts.pop(_checksums.NAME, None)

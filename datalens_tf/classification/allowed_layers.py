@@ -110,7 +110,6 @@ def check(model: tf.keras.Model, table: Mapping[type[Layer], Rule], name: str) -
         if type(layer) not in _CONTAINERS:
             raise _refusal(name, layer, "is a custom model. Build it with tf.keras.Sequential or "
                                         "tf.keras.Model(inputs, outputs)")
-    # pylint: disable-next=protected-access
     for layer in [*model._flatten_layers(), *(node.layer for node in _nodes(model))]:
         if type(layer) not in (*table, *_CONTAINERS):
             raise _refusal(name, layer, "may mix records. " + _instead(type(layer)))
@@ -144,7 +143,7 @@ def check_file(path: str, flag: str) -> None:
             config = _files.parse_json(archive.read("config.json"))
             with h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r") as weights:
                 _check_weights(weights)
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except Exception as error:
         # Parsers of damaged archives raise nearly anything.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidArgumentError(f"Expected {flag}={path!r} to be a Keras model in Keras' own format: {reason:.200}. "
@@ -175,14 +174,13 @@ def _in_words(rule: Rule | None) -> str:
 
 def _containers(model: tf.keras.Model) -> list[tf.keras.Model]:
     """The model, and those inside it."""
-    # pylint: disable-next=protected-access
     return [layer for layer in model._flatten_layers() if isinstance(layer, tf.keras.Model)]
 
 
 def _nodes(model: tf.keras.Model) -> Iterator[Any]:
     """All calls of layers in a model's graph, and in those of the models inside it."""
     for container in _containers(model):
-        depths = container._nodes_by_depth  # pylint: disable=protected-access
+        depths = container._nodes_by_depth
         for depth in sorted(depths, reverse=True):  # From the inputs on: the first that is wrong is named.
             yield from depths[depth]
 

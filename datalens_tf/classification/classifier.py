@@ -1,4 +1,6 @@
-"""A classifier trained by DP-SGD with NormTopK: algorithm 4 of the DataLens paper. What deviates from it:
+"""A classifier trained by DP-SGD with NormTopK: algorithm 4 of the DataLens paper.
+
+What deviates from it:
 
 - What is charged is Poisson sampling, which is done, by privacy loss distributions; the paper has a moments accountant.
 - The sum of gradients is divided by the expected size of a batch, which is public, never by the true one.

@@ -74,7 +74,7 @@ def load_keras(path: str, flag: str) -> tf.keras.Model:
     allowed_layers.check_file(path, flag)
     try:
         return tf.keras.models.load_model(path, compile=False)
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except Exception as error:
         # Parsers of damaged archives raise nearly anything.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidArgumentError(f"Expected {flag}={path!r} to be a Keras model: {reason:.200}") from error
@@ -320,7 +320,6 @@ def _fits(model, input_shape):
 
 def _all_layers(model):
     """Those of models inside it included."""
-    # pylint: disable-next=protected-access
     return [layer for layer in model._flatten_layers(include_self=False) if not isinstance(layer, tf.keras.Model)]
 
 

@@ -1,21 +1,19 @@
 """The student of a PATE classifier: a network that learns from released labels of public images alone."""
 
 import pathlib
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.data.datasets import Dataset, as_dataset
+from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.evaluation import utility
 from datalens_tf.training import classifier
 
 
 def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifierConfig) -> tf.keras.Model:
-    """The network of the evaluations (`evaluation.utility`), trained on those queries that have a label.
+    """The network of the evaluations (`training.classifier`), trained on those queries that have a label.
 
     Args:
       images: public, [Q, H, W, C].
@@ -52,18 +50,3 @@ def load_student(path: pathlib.Path, config: PateClassifierConfig) -> tf.keras.M
     arrays = _files.read_npz(path, _files.exactly({f"{n:03d}": w for n, w in enumerate(model.get_weights())}))
     model.set_weights([arrays[name] for name in sorted(arrays)])
     return model
-
-
-def evaluate_student(model: tf.keras.Model, test: Dataset) -> dict[str, Any]:
-    """Accuracy, areas under the one-vs-rest ROC curves, and the curves, on labelled records; a JSON-able dictionary."""
-    probabilities = classifier.predict_probabilities(model, test.images)
-    return {"dataset": test.name, "num_test": len(test), "class_names": list(test.class_names),
-            "accuracy": float(np.mean(np.argmax(probabilities, 1) == test.labels)),
-            **utility.roc_curves(test, [probabilities]), "privacy_note": utility.PRIVACY_NOTE}
-
-
-def roc_picture(result: dict[str, Any]) -> bytes:
-    """The curves of `evaluate_student` as PNG; needs the extra `eval`."""
-    from datalens_tf.evaluation import charts
-
-    return charts.png_bytes(charts.roc_chart(result["roc_curves"], result["auroc_per_class"], result["class_names"]))

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # The reader of our output, `head` for example, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Exception, KeyboardInterrupt) as error:  # pylint: disable=broad-exception-caught
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the one place where all errors end)
         if debug:
             traceback.print_exception(error)
         status, line = _verdict(error)

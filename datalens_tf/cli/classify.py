@@ -96,11 +96,11 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
         raise CheckpointError(f"Cannot read {path}, the settings of a classifier: {error}") from error
     place, name = common.data_of_run(folder, stored.dataset, given.get("dataset"), args.data_name)
     known = {"model": stored.model, "features": stored.features} | common.read_sources(folder)
-    models = {name: known[name] for name in _MODELS if known[name] is not None} | _models(given)
-    for name, value in (given | {"dataset": name}).items():
-        if name not in _MODELS and getattr(stored, name) != value:
-            raise CheckpointError(f"{folder} was trained with {name}={getattr(stored, name)!r}, not {value!r}: resume "
-                                  "with the same settings (--resume alone takes them), or choose another "
+    models = {kind: known[kind] for kind in _MODELS if known[kind] is not None} | _models(given)
+    for setting, value in (given | {"dataset": name}).items():
+        if setting not in _MODELS and getattr(stored, setting) != value:
+            raise CheckpointError(f"{folder} was trained with {setting}={getattr(stored, setting)!r}, not {value!r}: "
+                                  "resume with the same settings (--resume alone takes them), or choose another "
                                   "--output_dir.")
     # Models that are not the ones of before are found out by their checksums.
     return stored.replace(**models), models | {"dataset": place}

@@ -61,10 +61,10 @@ def _pate_classify(args: argparse.Namespace) -> None:
 
     import tqdm
 
-    from datalens_tf.classification import student
     from datalens_tf.classification.budgets import deal_budgets, read_shares
     from datalens_tf.classification.pate import split_queries, train_pate
     from datalens_tf.data.registry import load_dataset
+    from datalens_tf.evaluation import student
     from datalens_tf.training.results import make_results_folder
     from datalens_tf.training.run_folder import RunFolder
 

@@ -132,7 +132,7 @@ def table(results: Sequence[Result]) -> list[dict[str, str]]:
     groups: dict[tuple, list[Result]] = {}
     for result in results:
         groups.setdefault(result.group, []).append(result)
-    columns = [name for name in dict.fromkeys(name for result in results for name in result.others)]
+    columns = list(dict.fromkeys(name for result in results for name in result.others))
     rows = []
     for _, runs in sorted(groups.items(), key=lambda item: (item[0][:3], item[1][0].source)):
         first, accuracies = runs[0], [run.accuracy for run in runs]

@@ -18,7 +18,7 @@ NEIGHBOURS = 5  # As in the papers of precision/recall and density/coverage for 
 
 
 def inception_score(logits: np.ndarray, num_splits: int = 10) -> tuple[float, float]:
-    """exp of the mean Kullback-Leibler divergence of p(y | x) from p(y) (Salimans et al. 2016).
+    """Exponential of the mean Kullback-Leibler divergence of p(y | x) from p(y) (Salimans et al. 2016).
 
     Args:
       logits: [n, Y], of a classifier of real images.

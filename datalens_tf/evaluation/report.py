@@ -6,6 +6,7 @@ real records: the public report is the same page without that.
 
 import base64
 import dataclasses
+import itertools
 import json
 import pathlib
 import shlex
@@ -145,7 +146,7 @@ def seconds_per_step(private_log: pathlib.Path) -> float | None:
     try:
         rows = list(map(_files.parse_json, private_log.read_text(encoding="utf-8").splitlines()))
         pauses = [(after["seconds"] - before["seconds"]) / (after["step"] - before["step"])
-                  for before, after in zip(rows, rows[1:]) if after["step"] > before["step"]
+                  for before, after in itertools.pairwise(rows) if after["step"] > before["step"]
                   and after["seconds"] > before["seconds"]]  # A resumed run begins to count again.
     except (OSError, ValueError, KeyError, TypeError):  # A line cut off by a crash, for example.
         return None

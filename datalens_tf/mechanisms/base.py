@@ -15,7 +15,17 @@ from datalens_tf.mechanisms.noise import NoiseSource
 if typing.TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
     import tensorflow as tf
 
-    from datalens_tf.models.discriminator import EnsembleDiscriminator
+
+class Teachers(typing.Protocol):
+    """What a mechanism asks the networks of T teachers about m images that all of them see."""
+
+    num_teachers: int
+
+    def image_gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Gradients of the mean of log D(x) with respect to the images, float32 [T, m, H, W, C]."""
+
+    def logits_of_each(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Logits of "this image is real", float32 [T, m]."""
 
 
 class Mechanism(abc.ABC):
@@ -29,7 +39,7 @@ class Mechanism(abc.ABC):
     zero, huge, infinite or NaN.
     """
 
-    def votes(self, teachers: EnsembleDiscriminator, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor,
+    def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor,
               step: tf.Tensor) -> tf.Tensor:
         """How T teachers vote on synthetic images: here, by their compressed image gradients. Works in a `tf.function`.
 

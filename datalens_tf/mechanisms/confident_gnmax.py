@@ -78,8 +78,9 @@ class ConfidentGNMax(Mechanism):
         return tf.reshape(votes, [*tf.unstack(tf.shape(answers)[:2]), self.num_questions * self.num_bins])
 
     def l2_sensitivity(self, num_images: int) -> float:
-        """sqrt(m p (2 + (sigma_2 / sigma_1)^2)): of all that is released, where the largest numbers are divided by
-        sigma_1 / sigma_2, so that all noise has the standard deviation sigma_2.
+        """Largest l2 change of all that is released: sqrt(m p (2 + (sigma_2 / sigma_1)^2)).
+
+        The largest numbers are divided by sigma_1 / sigma_2, so that all noise has the standard deviation sigma_2.
         """
         _validate.integer("num_images", num_images, at_least=1)
         return math.sqrt(num_images * self.num_questions * (2 + self.threshold_noise_ratio**-2))
@@ -117,7 +118,7 @@ class ConfidentGNMax(Mechanism):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BinnedGradients(ConfidentGNMax):
-    """G-PATE's questions: in which of B bins is the image gradient's p-th projection? (Long et al. 2021)
+    """G-PATE's questions (Long et al. 2021): in which of B bins is the image gradient's p-th projection?
 
     Each step projects on fresh directions, public and the same for all images and teachers: independent normal numbers
     of variance 1 / d, so that a projection is of the size of a pixel's gradient. Bins divide [-clip, clip] evenly.
@@ -196,9 +197,7 @@ class RealOrFake(ConfidentGNMax):
 
     def votes(self, teachers, images, labels, seeds, step) -> tf.Tensor:
         """See `Mechanism.votes`: float32 [T, m, 2]."""
-        from datalens_tf.models.discriminator import logits_of_each
-
-        return self.compress(logits_of_each(teachers, images, labels)[..., None], seeds)
+        return self.compress(teachers.logits_of_each(images, labels)[..., None], seeds)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
         """Votes float32 [T, m, 2] for logits [T, m, 1] of "this image is real"; NaN counts as "fake"."""

@@ -134,7 +134,7 @@ class GNMax(LabelVotes):
     """
 
     def l2_sensitivity(self, num_queries: int) -> float:
-        """r sqrt(2 Q), in votes."""
+        """Largest l2 change of all counts, in votes: r sqrt(2 Q)."""
         _validate.integer("num_queries", num_queries, at_least=1)
         return self.record_votes * math.sqrt(2 * num_queries)
 
@@ -202,7 +202,7 @@ class ConfidentGNMax(GNMax):
         _validate.integer("max_answers", self.max_answers, at_least=1)
 
     def l2_sensitivity(self, num_queries: int) -> float:
-        """r sqrt(Q (sigma_2 / sigma_1)^2 + 2 A): of all that is released, in units where all noise is sigma_2."""
+        """Largest l2 change of all that is released, if all noise is sigma_2: r sqrt(Q (sigma_2/sigma_1)^2 + 2A)."""
         _validate.integer("num_queries", num_queries, at_least=1)
         return self.record_votes * math.sqrt(num_queries / self.threshold_noise_ratio**2 + 2 * self.max_answers)
 

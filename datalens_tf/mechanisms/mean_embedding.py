@@ -56,7 +56,7 @@ class RandomFourierFeatures:
 
     @staticmethod
     def of(images: tf.Tensor, frequencies: tf.Tensor) -> tf.Tensor:
-        """phi of images [n, ...] in [0, 1]: float32 [n, D]. Differentiable."""
+        """Features phi of images [n, ...] in [0, 1]: float32 [n, D]. Differentiable."""
         import tensorflow as tf
 
         angles = tf.matmul(tf.reshape(images, [tf.shape(images)[0], -1]), frequencies, transpose_b=True)

@@ -87,7 +87,7 @@ def _sign_and_tail_bits(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _gaussian_quantile(tail: np.ndarray) -> np.ndarray:
-    """x with P[X > x] = tail, of a standard normal number."""
+    """The number x with P[X > x] = tail for a standard normal X."""
     return -special.ndtri(tail)
 
 

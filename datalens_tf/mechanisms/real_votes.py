@@ -49,9 +49,7 @@ class RealVotes(Mechanism):
 
     def votes(self, teachers, images, labels, seeds, step) -> tf.Tensor:
         """See `Mechanism.votes`: float32 [T, m, 1]."""
-        from datalens_tf.models.discriminator import logits_of_each
-
-        return self.compress(logits_of_each(teachers, images, labels)[..., None], seeds)
+        return self.compress(teachers.logits_of_each(images, labels)[..., None], seeds)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
         """1 where a logit (of "this image is real") is above 0, else 0; what is no number counts as "fake"."""

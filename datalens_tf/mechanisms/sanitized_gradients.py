@@ -78,8 +78,9 @@ class SanitizedGradients:
 
     @property
     def l2_sensitivity(self) -> float:
-        """Largest l2 change of all m gradients jointly, 2 C sqrt(m), when a record of the one that answers is replaced,
-        and the largest distance between any two discriminators' answers.
+        """Largest l2 change of all m gradients jointly when a record of the one that answers is replaced: 2 C sqrt(m).
+
+        It is also the largest distance between any two discriminators' answers.
         """
         return self._one.l2_sensitivity * math.sqrt(self.num_images)
 

@@ -92,8 +92,10 @@ class DataLensConfig(VotingConfig):
 
     @classmethod
     def preset(cls, dataset: str, epsilon: float | None) -> "DataLensConfig":
-        """The papers' settings for a data set. They publish some for epsilon 1 and 10; another budget takes those of
-        the nearer one (in ratio), and the accountant decides how many steps it pays for.
+        """The papers' settings for a data set.
+
+        They publish some for epsilon 1 and 10; another budget takes those of the nearer one (in ratio), and the
+        accountant decides how many steps it pays for.
 
         Raises:
           InvalidArgumentError: no such preset, or epsilon <= 0.
@@ -126,8 +128,10 @@ _TRAINING = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, e
 
 
 def _presets() -> dict[tuple[str, float], DataLensConfig]:
-    """The papers' presets: the authors' commands, where they disagree with the paper's text. Of Places365 the paper
-    leaves out N, m, sigma and beta: these are our choice. And CIFAR-10 and the digits, which the paper does not have.
+    """The papers' presets; the authors' commands, where they disagree with the paper's text.
+
+    For Places365 the paper leaves out N, m, sigma and beta: these are our choice. So are the presets of CIFAR-10 and of
+    the digits, which the paper does not have.
     """
     columns = ("num_teachers", "batch_size", "top_k", "noise_stddev", "vote_threshold", "clip", "latent_dim")
     table = {

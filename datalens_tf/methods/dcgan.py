@@ -118,7 +118,7 @@ class Gan:
             units=config.discriminator_units)
         self._optimizer = tf.keras.optimizers.legacy.Adam(
             config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
-        self._optimizer._create_all_weights(  # pylint: disable=protected-access
+        self._optimizer._create_all_weights(
             self._discriminator.trainable_variables)
         self._step = tf.function(self._train_step, autograph=False)
 

@@ -206,7 +206,7 @@ class PrivateGan:
         self.critic = Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
                              seed=config.seed)
         self._optimizer = _optimizer(config)
-        self._optimizer._create_all_weights(self.critic.weights)  # pylint: disable=protected-access
+        self._optimizer._create_all_weights(self.critic.weights)
         self._clipped_sum, self._update, self._teach = (
             tf.function(of, autograph=False)
             for of in (self._sum_of_chunk, self._train_critic, self._train_generator))

@@ -113,7 +113,7 @@ class EmbeddingStudent(AveragedGenerator):
 
 
 def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
-    """sum over classes of |means - E phi|^2 - |means|^2, estimated without bias (for more than one image per class).
+    """Sum over classes of |means - E phi|^2 - |means|^2, estimated without bias (for more than one image per class).
 
     Args:
       features: of n images of each class, float32 [Y, n, D].

@@ -92,7 +92,7 @@ class FederatedGan(abc.ABC):
     def facts(self, num_steps: int) -> dict[str, Any]:
         """Entries of the statement of a run of this many steps; `communication` tells of the bytes."""
 
-    def warm_up(self, stopped: Callable[[], bool]) -> None:
+    def warm_up(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 (most have none)
         """What is done before the first charge; raises KeyboardInterrupt once `stopped()`."""
 
 
@@ -139,8 +139,9 @@ class FederatedSynthesizer(RunSynthesizer):
 
 
 def num_fakes(config: FederatedConfig) -> int:
-    """Latents of the fakes that a user's discriminator learns from in a turn, each with every label: together about as
-    many fakes as it looks at.
+    """Number of latents of the fakes that a user's discriminator learns from in a turn.
+
+    Each is drawn with every label: together about as many fakes as the discriminator looks at.
     """
     return -(-config.critic_steps * config.critic_batch_size // config.num_classes)
 

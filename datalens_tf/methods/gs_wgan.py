@@ -255,8 +255,9 @@ def _calibrated(config: GsWganConfig) -> GsWganConfig:
 
 def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: PrivacyLedger, noise: NoiseSource
                   ) -> tuple[dict[str, Any], str]:
-    """What the paper's accounting would claim, as a fact and as text beside what holds; nothing of a run that is not
-    private, to which no epsilon applies.
+    """What the paper's accounting would claim, as a fact and as text beside what holds.
+
+    A run that is not private has neither: no epsilon applies to it.
     """
     if not noise.is_secure:
         return {"invalid_epsilon_as_published": None}, ""

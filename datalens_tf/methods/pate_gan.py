@@ -76,7 +76,7 @@ class LabelledStudent(Student):
         weights = self._discriminator.trainable_variables
         self._discriminator_optimizer = tf.keras.optimizers.legacy.Adam(
             config.student_discriminator_learning_rate, beta_1=config.student_beta_1, beta_2=config.student_beta_2)
-        self._discriminator_optimizer._create_all_weights(weights)  # pylint: disable=protected-access
+        self._discriminator_optimizer._create_all_weights(weights)
         # The latest releases: images, their labels, and the teachers' answers.
         count = config.replay_releases * config.batch_size
         self._releases = tf.Variable(0, dtype=tf.int64)

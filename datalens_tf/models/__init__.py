@@ -1,0 +1,1 @@
+"""Networks: generators, ensembles of discriminators, critics."""

@@ -7,7 +7,24 @@ import tensorflow as tf
 from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv2D, EnsembleDense, conv_patches
 
 
-class EnsembleDiscriminator(tf.keras.Model):
+class _Discriminators(tf.keras.Model):
+    """T teachers' networks, asked about the same images."""
+
+    num_teachers: int
+
+    def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
+        """Logits [T, B] for first-layer patches [T, B, H/2 * W/2, 25 * C]."""
+        raise NotImplementedError
+
+    def logits_of_each(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """What each of T teachers says of the same images [m, H, W, C] with one-hot labels [m, Y]: logits [T, m]."""
+        return self.from_patches(self._tiled(conv_patches(images)), self._tiled(labels))
+
+    def _tiled(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.tile(x[None], [self.num_teachers] + [1] * x.shape.rank)
+
+
+class EnsembleDiscriminator(_Discriminators):
     """T independent conditional discriminators, after the DataLens authors' conditional DC-GAN.
 
     Conv 5x5/2, leaky ReLU; conv 5x5/2, batch norm, leaky ReLU; dense, batch norm, leaky ReLU; dense 1. The label
@@ -66,11 +83,8 @@ class EnsembleDiscriminator(tf.keras.Model):
         Returns:
           float32 [T, m, H, W, C], pointing to where the images look more real.
         """
-        def tiled(x):
-            return tf.tile(x[None], [self.num_teachers] + [1] * x.shape.rank)
-
-        labels = tiled(labels)
-        first = self.conv_1.from_patches(tiled(conv_patches(images)), labels)
+        labels = self._tiled(labels)
+        first = self.conv_1.from_patches(self._tiled(conv_patches(images)), labels)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(first)
             log_real = -tf.nn.softplus(-self._head(first, labels, groups=1))
@@ -90,7 +104,7 @@ class EnsembleDiscriminator(tf.keras.Model):
 _OWN_TAPS = (6, 7, 11, 12)
 
 
-class EnsembleDenseDiscriminator(tf.keras.Model):
+class EnsembleDenseDiscriminator(_Discriminators):
     """T independent conditional discriminators of two dense layers, with leaky ReLU between them.
 
     Input shape: images [T, B, H, W, C], one-hot labels [T, B, Y].
@@ -127,12 +141,3 @@ class EnsembleDenseDiscriminator(tf.keras.Model):
         pixels = tf.reshape(tf.gather(taps, _OWN_TAPS, axis=3), [shape[0], shape[1], math.prod(self.image_shape)])
         hidden = tf.nn.leaky_relu(tf.cast(self.dense_1((pixels, labels)), tf.float32), 0.2)
         return self.dense_2((hidden, labels))[..., 0]
-
-
-def logits_of_each(teachers: EnsembleDiscriminator | EnsembleDenseDiscriminator, images: tf.Tensor, labels: tf.Tensor
-                   ) -> tf.Tensor:
-    """What each of T teachers says of the same images [m, H, W, C] with one-hot labels [m, Y]: logits [T, m]."""
-    def tiled(x):
-        return tf.tile(x[None], [teachers.num_teachers] + [1] * x.shape.rank)
-
-    return teachers.from_patches(tiled(conv_patches(images)), tiled(labels))

@@ -130,9 +130,9 @@ class EnsembleConv2D(tf.keras.layers.Layer):
         lead = (self.num_teachers, _TAPS**2)
         self.half_size = (height // 2, width // 2)
         self.kernel = self.add_weight(
-            "kernel", lead + (channels, self.filters), initializer=_truncated_normal())
+            "kernel", (*lead, channels, self.filters), initializer=_truncated_normal())
         self.label_kernel = self.add_weight(
-            "label_kernel", lead + (label_shape[-1], self.filters), initializer=_truncated_normal())
+            "label_kernel", (*lead, label_shape[-1], self.filters), initializer=_truncated_normal())
         if self.use_bias:
             self.bias = self.add_weight("bias", (self.num_teachers, self.filters), initializer="zeros")
         # Which taps fall on the image at each output position: a label plane is 1 there and 0 in the padding.

@@ -141,7 +141,7 @@ class Client:
 
 
 class _Rest:
-    """https://www.tensorflow.org/tfx/serving/api_rest"""
+    """Requests to the REST API: https://www.tensorflow.org/tfx/serving/api_rest ."""
 
     def __init__(self, url: str, model: str, version: int | None, timeout: float):
         import requests

@@ -108,6 +108,7 @@ class Servable:
         return self.definitions[signature]
 
     def metadata(self) -> get_model_metadata_pb2.SignatureDefMap:
+        """Every signature's inputs and outputs."""
         return get_model_metadata_pb2.SignatureDefMap(signature_def=self.definitions)
 
 
@@ -178,7 +179,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     def __init__(self, models: Models):
         self._models = models
 
-    def Predict(self, request, context):  # pylint: disable=invalid-name
+    def Predict(self, request, context):
         def inputs_of(definition):
             del definition
             try:
@@ -198,7 +199,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
         return response
 
-    def GetModelMetadata(self, request, context):  # pylint: disable=invalid-name
+    def GetModelMetadata(self, request, context):
         try:
             servable = self._models.versions(*_spec(request))[0]
         except Refused as error:
@@ -215,7 +216,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     def __init__(self, models: Models):
         self._models = models
 
-    def GetModelStatus(self, request, context):  # pylint: disable=invalid-name
+    def GetModelStatus(self, request, context):
         try:
             found = self._models.versions(*_spec(request))
         except Refused as error:
@@ -249,12 +250,14 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
     # An answer is one write, sent at once: else the client's delayed acknowledgement costs 40 ms.
     wbufsize, disable_nagle_algorithm = -1, True
 
-    def do_GET(self):  # pylint: disable=invalid-name
+    def do_GET(self):
+        """Answers for metrics, for the state of a model, and for its metadata."""
         if self.path == "/monitoring/prometheus/metrics":
             return self._answer(200, self.models.prometheus().encode(), "text/plain")
         return self._serve({None: self._model_status, "/metadata": self._metadata})
 
-    def do_POST(self):  # pylint: disable=invalid-name
+    def do_POST(self):
+        """Answers predictions."""
         return self._serve({":predict": self._predict})
 
     def _serve(self, actions) -> None:
@@ -327,7 +330,7 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format, *args):  # pylint: disable=redefined-builtin
+    def log_message(self, format, *args):
         """Says nothing: requests are counted."""
 
 

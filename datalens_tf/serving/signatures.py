@@ -75,7 +75,7 @@ def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distri
         return {"images": images_of(latents, labels)}
 
     @_graph(input_signature=[tf.TensorSpec([], tf.int64, "num_samples"), tf.TensorSpec([], tf.int64, "seed")])
-    def generate(num_samples, seed=tf.constant(FRESH, tf.int64)):
+    def generate(num_samples, seed=tf.constant(FRESH, tf.int64)):  # noqa: B008 (the signature's default)
         with tf.control_dependencies([
                 tf.debugging.assert_positive(num_samples, "num_samples must be positive"),
                 _at_most_max_images(num_samples),
@@ -106,8 +106,10 @@ def _at_most_max_images(count):
 
 
 def _fresh_seeds(count):
-    """Raw operations with seed 0 are seeded by the operating system. `tf.random` would store the exporting process'
-    global seed in the graph, and every server would start with the same images.
+    """Seeds that nobody knows, int64 [count], drawn in the graph.
+
+    Raw operations with seed 0 are seeded by the operating system. `tf.random` would store the exporting process' global
+    seed in the graph, and every server would start with the same images.
     """
     bits = tf.raw_ops.RandomUniformInt(shape=[count], minval=tf.constant(0, tf.int64), maxval=tf.int64.max)
     return tf.cast(bits, tf.int64)

@@ -1,0 +1,1 @@
+"""Training: the run folder, releases, checkpoints, teachers and students."""

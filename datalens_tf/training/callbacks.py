@@ -99,7 +99,7 @@ class Progress(Callback):
     def _terminal_bar(self):
         """The bar, made on first use."""
         if self._bar is None:
-            import tqdm  # pylint: disable=import-outside-toplevel
+            import tqdm
 
             self._bar = tqdm.tqdm(file=self._stream, unit="step")
         return self._bar

@@ -251,7 +251,7 @@ class _Reader:
 
 
 def _read_npz(path: pathlib.Path, names: Sequence[str] | None = None,
-              check: _files.HeaderCheck = _files.at_most(_LARGEST_RELEASE)) -> dict[str, np.ndarray]:
+              check: _files.HeaderCheck = _files.at_most(_LARGEST_RELEASE)) -> dict[str, np.ndarray]:  # noqa: B008
     """All arrays of an npz file, or those of these names; never unpickled."""
     try:
         return _files.read_npz(path, check, names)

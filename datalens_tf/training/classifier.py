@@ -4,6 +4,7 @@ It is trained on synthetic (or public) images alone; `evaluation.utility` says w
 """
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -201,8 +202,8 @@ class Batches(tf.keras.utils.Sequence):
         self._dataset, self._batch_size = dataset, batch_size
         self._order = np.arange(len(dataset))
 
-    def __len__(self):
-        return -(-len(self._dataset) // self._batch_size)
+    def __len__(self) -> int:
+        return math.ceil(len(self._dataset) / self._batch_size)
 
     def __getitem__(self, index):
         chosen = self._order[index * self._batch_size:(index + 1) * self._batch_size]

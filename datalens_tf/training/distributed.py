@@ -12,6 +12,7 @@ never answers with votes, only with votes plus its share of the noise, after cha
 import contextlib
 import dataclasses
 import fcntl
+import itertools
 import os
 import pathlib
 import time
@@ -51,7 +52,7 @@ class Records:
 def share_spans(num_teachers: int, num_actors: int) -> list[slice]:
     """Consecutive teachers for every actor, as evenly as possible."""
     bounds = np.linspace(0, num_teachers, num_actors + 1).astype(int).tolist()
-    return [slice(start, stop) for start, stop in zip(bounds, bounds[1:])]
+    return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
 def own_records(dataset: Dataset, partitions: np.ndarray) -> Records:
@@ -158,7 +159,7 @@ class Share:
 
 def _locked(path: pathlib.Path):
     """The open file of a lock that ends with the process; waits for the process of a replaced actor to die."""
-    file = open(path, "w", encoding="utf-8")  # pylint: disable=consider-using-with
+    file = open(path, "w", encoding="utf-8")  # noqa: SIM115 (the lock is the open file)
     for _ in range(_LOCK_SECONDS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

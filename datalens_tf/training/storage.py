@@ -44,10 +44,10 @@ class Storage(abc.ABC):
     def write(self, chunk: int, arrays: Sequence[np.ndarray], iterations: int) -> None:
         """Replaces the chunk's arrays, which now have taken so many steps. Different chunks may write at once."""
 
-    def prefetch(self, chunk: int) -> None:
+    def prefetch(self, chunk: int) -> None:  # noqa: B027 (memory needs none)
         """Says that a chunk will be read soon."""
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 (memory needs none)
         """Makes everything durable, where the storage is."""
 
 

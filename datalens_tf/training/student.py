@@ -26,7 +26,7 @@ class AveragedGenerator:
         self._optimizer = tf.keras.optimizers.legacy.Adam(
             config.student_learning_rate, beta_1=config.student_beta_1, beta_2=config.student_beta_2,
             epsilon=1e-8)
-        self._optimizer._create_all_weights(weights)  # pylint: disable=protected-access
+        self._optimizer._create_all_weights(weights)
         self._average = [tf.Variable(w) for w in weights]
 
     def minimize(self, loss: tf.Tensor, tape: tf.GradientTape) -> None:

@@ -33,8 +33,8 @@ class Trainer:
     """Trains a DataLens generator in a run folder, from the start or from wherever the folder's last process stopped.
 
     The order within a step (docs/explanation/privacy.md, rule 4): charge the ledger durably, draw the noise, store the
-    noisy sum durably (the release), use it. Teachers and student are snapshots; what came after the last one is computed
-    again, exactly, from the stored sums. A charge whose sum was never stored is burnt.
+    noisy sum durably (the release), use it. Teachers and student are snapshots; what came after the last one is
+    computed again, exactly, from the stored sums. A charge whose sum was never stored is burnt.
 
     Args:
       config: resolved settings (image_shape and num_classes known).

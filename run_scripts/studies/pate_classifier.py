@@ -22,8 +22,8 @@ from datalens_tf import _files
 from datalens_tf.classification.budgets import deal_budgets
 from datalens_tf.classification.pate import make_plan, split_queries, teacher_votes, train_pate
 from datalens_tf.classification.pate_config import AGGREGATORS, PateClassifierConfig
-from datalens_tf.classification.student import evaluate_student, roc_picture
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.evaluation.student import evaluate_student, roc_picture
 from datalens_tf.mechanisms import SecureGaussianNoise
 
 QUERIES = {1.0: 200, 10.0: 1000}

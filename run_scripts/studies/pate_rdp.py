@@ -170,7 +170,7 @@ def gnmax_local_sensitivity(counts: np.ndarray, noise_stddev: float, order: floa
     _validate.require(all(holds), "order", order, f"to satisfy conditions C5 and C6 with noise_stddev={noise_stddev}, "
                       f"which hold: {holds}; try a smaller order")
     counts = np.sort(np.atleast_2d(np.asarray(counts, np.float64)), axis=-1)[:, ::-1].copy()
-    num_teachers, num_classes = int(round(counts.sum(1).max())), counts.shape[1]
+    num_teachers, num_classes = round(counts.sum(1).max()), counts.shape[1]
     log_q0 = _largest_useful_log_q(noise_stddev, order)
     if log_q0 is None:
         return np.zeros((len(counts), num_teachers))

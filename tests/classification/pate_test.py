@@ -22,6 +22,7 @@ from datalens_tf.errors import (
     InvalidArgumentError,
     LedgerError,
 )
+from datalens_tf.evaluation.student import evaluate_student
 from datalens_tf.training import classifier
 from datalens_tf.training.checkpoint import ReleaseStore
 from tests import ledgers
@@ -104,10 +105,10 @@ def test_a_run_folder_has_the_documented_files_and_no_others(finished):
 def test_the_student_learned_and_can_be_loaded(finished, public):
     settings = PateClassifierConfig.from_json((finished.folder / "config.json").read_text())
     _, test = pate.split_queries(public, settings)
-    found = student.evaluate_student(finished.student, test)
+    found = evaluate_student(finished.student, test)
     assert found["accuracy"] > 0.3 and found["auroc_macro"] > 0.7 and found["num_test"] == len(public) - 40
     again = student.load_student(finished.folder / "student.npz", settings)
-    assert student.evaluate_student(again, test) == found
+    assert evaluate_student(again, test) == found
     np.testing.assert_array_equal(classifier.predict_probabilities(again, test.images),
                                   classifier.predict_probabilities(finished.student, test.images))
 

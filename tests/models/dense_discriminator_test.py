@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator, logits_of_each
+from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
 
 SHAPE, CLASSES = (8, 12, 2), 3
@@ -34,7 +34,7 @@ def test_vectorised_equals_a_loop():
 @pytest.mark.parametrize("kind", [EnsembleDiscriminator, EnsembleDenseDiscriminator])
 def test_all_judge_the_same_images(kind):
     model, (images, labels) = kind(3, SHAPE, CLASSES, units=7), inputs(1)
-    got = logits_of_each(model, images[0], labels[0])
+    got = model.logits_of_each(images[0], labels[0])
     np.testing.assert_allclose(got, model((tf.tile(images, [3, 1, 1, 1, 1]), tf.tile(labels, [3, 1, 1]))), atol=1e-6)
     assert got.shape == (3, 5)
 

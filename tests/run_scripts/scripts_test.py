@@ -103,7 +103,7 @@ def test_a_finished_run_is_released(environment, tmp_path):
 def test_every_script_is_run():
     """Here, or in CI, or in a test of its own."""
     scripts = {str(path.relative_to(SCRIPTS)) for path in SCRIPTS.rglob("*.*") if path.suffix == ".sh"
-               or path.suffix == ".py" and not path.with_suffix(".sh").exists()}
+               or (path.suffix == ".py" and not path.with_suffix(".sh").exists())}
     tested = {f"{path.parent.name}/{path.name.removesuffix('_test.py')}.py"
               for path in pathlib.Path(__file__).parent.rglob("*_test.py")}
     assert not sorted(scripts - set(COMMANDS) - ELSEWHERE - tested)

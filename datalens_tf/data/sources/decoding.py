@@ -48,7 +48,7 @@ def decode(name: str, count: int, records: Iterable[tuple[bytes | None, Known]],
                 return np.asarray(opened.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box))
         except DataError:
             raise
-        except Exception as error:  # pylint: disable=broad-exception-caught
+        except Exception as error:
             # Pillow raises nearly anything for damaged files.
             raise DataError(f"{name}: cannot read a picture: {first_line(error)}.") from error
 
