@@ -31,8 +31,9 @@ from scipy import optimize, special
 
 from datalens_tf import _validate
 from datalens_tf.accounting import fixed_size_sampling
-from datalens_tf.config import ACCOUNTANTS, check_magnitudes
+from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.settings import check_magnitudes
 
 RELATIONS = {"replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
              "add-or-remove-one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,

@@ -10,6 +10,7 @@ from datalens_tf import _validate
 from datalens_tf.accounting import accountants
 from datalens_tf.config import RunConfig
 from datalens_tf.mechanisms.norm_topk import NormTopKSum
+from datalens_tf.settings import at_least, between, one_of, positive, setting
 
 NETWORKS = ("small", "large")
 DEFAULT_STEPS = 1500
@@ -17,54 +18,54 @@ DEFAULT_STEPS = 1500
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(RunConfig):
-    """Settings of a classifier that is trained by DP-SGD. Neighbours are data sets with one record more or less.
-
-    Attributes:
-      epsilon: the privacy budget. Training stops before it would be exceeded. None: no noise, NOT PRIVATE.
-      delta: of the budget.
-      seed: of the initial weights; never of the privacy noise, dropout, or who is sampled.
-      batch_size: records in a batch, on average.
-      sampling_probability: with which a record is in a batch; None for batch_size divided by the number of records,
-        which is then public.
-      clip_norm: l2 norm that a record's gradient is clipped to [C].
-      top_k_norm: k in (0, 1]: of the clipped gradient the largest coordinates are kept, up to k of its squared norm.
-        Noise shrinks by sqrt(k). 1 keeps all: plain DP-SGD.
-      top_k_dimensions: share of the coordinates that is kept, the largest ones; in (0, 1]. Noise does not shrink.
-      noise_multiplier: standard deviation of the noise divided by the sensitivity sqrt(k) C [sigma]; None calibrates
-        it to the budget.
-      num_steps: each is charged; None for as many as noise_multiplier pays for, or 1,500 if that is not given either.
-      learning_rate: of SGD without momentum.
-      learning_rate_decay: share of the steps, the last ones, over which the learning rate falls to 0, linearly.
-      ema_decay: decay, at most, of the exponential moving average of the weights that is released; it covers about the
-        last fifth of the steps. 0 releases the last weights. Post-processing, free in privacy.
-      network: `small`, the network of the paper's experiments, 26,010 weights on MNIST; or `large`, the one that
-        `datalens evaluate` trains, 515,146.
-      model: `.keras` file of a model to train instead, from the weights that it has, of the layers that
-        docs/how-to/classify.md lists.
-      features: `.keras` file of a model of such layers that is not trained, and whose output is what the trained one
-        sees. Without `model`, a linear layer is trained.
-      model_digest, features_digest: checksums of these.
-    """
+    """Settings of a classifier that is trained by DP-SGD. Neighbours are data sets with one record more or less."""
 
     method: str = "dp_sgd_classifier"
-    accountant: str = "pld"
-    batch_size: int = 512
-    sampling_probability: float | None = None
-    clip_norm: float = 10.0
-    top_k_norm: float = 1.0
-    top_k_dimensions: float = 1.0
-    noise_multiplier: float | None = None
-    num_steps: int | None = None
-    learning_rate: float = 0.1
-    learning_rate_decay: float = 0.5
-    ema_decay: float = 0.9999
-    network: str = "small"
-    model: str | None = None
-    features: str | None = None
-    model_digest: str | None = None
-    features_digest: str | None = None
+    epsilon: float | None = setting(
+        1.0, "Privacy budget epsilon. Training stops before it would be exceeded. None means no noise, NOT PRIVATE.")
+    # Accountants of Gaussian releases know no sampling.
+    accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
+    seed: int = setting(
+        0, "Public seed of the initial weights; the privacy noise, dropout, and the choice of who is sampled "
+        "have none.")
+    batch_size: int = setting(512, "Records in a batch, on average.", at_least(1))
+    sampling_probability: float | None = setting(
+        None, "Probability with which a record is in a batch. With none, it is batch_size divided by the number of "
+        "records, which is then public.", between(0, 1, open_low=True))
+    clip_norm: float = setting(10.0, "l2 norm that a record's gradient is clipped to [C].", positive)
+    top_k_norm: float = setting(
+        1.0, "k in (0, 1]: of the clipped gradient the largest coordinates are kept, up to k of its squared "
+        "norm. Noise shrinks by sqrt(k). 1 keeps all: plain DP-SGD.", between(0, 1, open_low=True))
+    top_k_dimensions: float = setting(
+        1.0, "Share of the coordinates that is kept, the largest ones; in (0, 1]. Noise does not shrink.",
+        between(0, 1, open_low=True))
+    noise_multiplier: float | None = setting(
+        None, "Standard deviation of the noise divided by the sensitivity sqrt(k) C [sigma]. With none, it is "
+        "calibrated to the budget.")
+    num_steps: int | None = setting(
+        None, "Steps; each is charged. With none, there are as many as noise_multiplier pays for, or 1,500 if that is "
+        "not given either.", at_least(1))
+    learning_rate: float = setting(0.1, "Learning rate of SGD without momentum.", positive, group="training")
+    learning_rate_decay: float = setting(
+        0.5, "Share of the steps, the last ones, over which the learning rate falls to 0, linearly.", between(0, 1),
+        group="training")
+    ema_decay: float = setting(
+        0.9999, "Decay, at most, of the moving average of the weights that is released; it covers about the last fifth "
+        "of the steps. 0 releases the last weights. The average is free in privacy.", between(0, 1, open_high=True),
+        group="training")
+    network: str = setting(
+        "small", "Network: small, that of the paper's experiments, 26,010 weights on MNIST; or large, the one that "
+        "`datalens evaluate` trains, 515,146.", one_of(*NETWORKS), group="training")
+    model: str | None = setting(
+        None, "Keras file (.keras) of a model to train instead, from the weights that it has, of the layers that "
+        "docs/how-to/classify.md lists.", group="training")
+    features: str | None = setting(
+        None, "Keras file (.keras) of a model of such layers that is not trained, and whose output is what the trained "
+        "one sees. Without a model, a linear layer is trained.", group="training")
+    model_digest: str | None = setting(None, "Checksum of the model's file.")
+    features_digest: str | None = setting(None, "Checksum of the features' file.")
 
-    METHODS: typing.ClassVar[tuple[str, ...]] = ("dp_sgd_classifier",)
+    GROUP: typing.ClassVar[str] = "mechanism"
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, batch_size, learning_rate and the network are those of the DataLens paper's experiments on MNIST. "
         "How pixels are standardised, learning_rate_decay and ema_decay were chosen on MNIST, whose real test split "
@@ -72,28 +73,13 @@ class ClassifierConfig(RunConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "add-or-remove-one"
 
-    def __post_init__(self):
-        super().__post_init__()
-        v = _validate
-        v.integer("batch_size", self.batch_size, at_least=1)
-        if self.num_steps is not None:
-            v.integer("num_steps", self.num_steps, at_least=1)
-        for name in ("clip_norm", "learning_rate"):
-            v.positive(name, getattr(self, name))
-        for name in ("top_k_norm", "top_k_dimensions"):
-            v.between(name, getattr(self, name), 0, 1, open_low=True)
-        v.between("learning_rate_decay", self.learning_rate_decay, 0, 1)
-        v.between("ema_decay", self.ema_decay, 0, 1, open_high=True)
+    def _check(self) -> None:
+        super()._check()
         if self.epsilon is None:
-            v.require(not self.noise_multiplier, "noise_multiplier", self.noise_multiplier,
-                      "to be absent where epsilon is none, which is without noise")
+            _validate.require(not self.noise_multiplier, "noise_multiplier", self.noise_multiplier,
+                              "to be absent where epsilon is none, which is without noise")
         elif self.noise_multiplier is not None:
-            v.positive("noise_multiplier", self.noise_multiplier)
-        if self.sampling_probability is not None:
-            v.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
-        v.one_of("network", self.network, NETWORKS)
-        # Sampled releases are no Gaussian ones.
-        v.one_of("accountant", self.accountant, ("rdp", "pld"))
+            _validate.positive("noise_multiplier", self.noise_multiplier)
 
     def _check_epsilon(self):
         if self.epsilon is not None:

@@ -20,8 +20,8 @@ from absl.flags import argparse_flags
 
 from datalens_tf import __version__
 from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training, verify
-from datalens_tf.config import check_magnitudes
 from datalens_tf.errors import DataLensError, InterruptionWarning, InvalidArgumentError, PrivacyWarning
+from datalens_tf.settings import check_magnitudes
 
 EXIT_STATUSES = {
     0: "done",

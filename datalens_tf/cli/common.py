@@ -2,18 +2,15 @@
 
 import argparse
 import contextlib
-import dataclasses
 import functools
-import inspect
 import json
 import operator
 import os
 import pathlib
-import re
 import signal
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +20,7 @@ from datalens_tf.config import MethodConfig, check_classes, numbered
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods.datalens import PRESETS
 from datalens_tf.methods.registry import config_class, config_from_json, preset
+from datalens_tf.settings import Settings, declared
 
 PRESET_HELP = f"take the settings made for this data set: {', '.join(sorted({dataset for dataset, _ in PRESETS}))}"
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
@@ -32,28 +30,26 @@ DATA_NAME_HELP = ("what public files call the data, instead of --dataset; by def
 CLASSES = "NUMBER|NAME,...|FILE"
 
 # Known from the data; and the one that switches privacy off, which is for tests in Python.
-_NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
+NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
 
 
-def add_fields(parser: Any, settings: type, names: Sequence[str] | None = None) -> None:
-    """A flag per field of a dataclass, its type and help taken from there; absent unless given."""
-    hints, texts = typing.get_type_hints(settings), field_texts(settings)
-    for name in field_names(settings):
-        if names is None or name in names:
-            add_field(parser, name, [hints[name]], texts.get(name, ""))
+def add_fields(parser: Any, settings: type[Settings], names: Collection[str] | None = None) -> None:
+    """A flag for each of the settings, or for those that are named; absent from the namespace unless given."""
+    for name, setting in declared(settings).items():
+        if name not in NOT_FLAGS and (names is None or name in names):
+            add_field(parser, name, [setting.hint], setting.help)
 
 
 def add_field(parser: Any, name: str, hints: Sequence[Any], text: str) -> None:
     """One flag, of a type that all hints agree on but for None."""
-    if name in _NOT_FLAGS:
-        return
+    text = text.replace("%", "%%")
     if name == "classes":
-        parser.add_argument("--classes", type=read_classes, metavar=CLASSES, help=text.replace("%", "%%"))
+        parser.add_argument("--classes", type=read_classes, metavar=CLASSES, help=text)
     elif set(hints) == {bool}:
-        parser.add_argument(f"--{name}", action="store_true", help=text.replace("%", "%%"))
+        parser.add_argument(f"--{name}", action="store_true", help=text)
     else:
         parser.add_argument(f"--{name}", type=_from_text(functools.reduce(operator.or_, hints)), metavar="VALUE",
-                            help=text.replace("%", "%%"))
+                            help=text)
 
 
 def read_classes(text: str) -> tuple[str, ...] | None:
@@ -79,21 +75,6 @@ def read_classes(text: str) -> tuple[str, ...] | None:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def field_names(settings: type) -> list[str]:
-    """Names of a dataclass' fields, in order."""
-    return [field.name for field in dataclasses.fields(settings)]
-
-
-def field_texts(settings: type) -> dict[str, str]:
-    """What docstrings say of the fields, those of the classes it is made from included."""
-    texts = {}
-    for kind in reversed(settings.__mro__):
-        documented = re.findall(r"^  ([a-z][\w, ]*): (.*(?:\n    .*)*)", inspect.cleandoc(kind.__doc__ or ""),
-                                re.MULTILINE)
-        texts |= {name: " ".join(text.split()) for group, text in documented for name in group.split(", ")}
-    return texts
-
-
 def _from_text(hint: Any) -> Callable[[str], Any]:
     """Reads a value of the type; `none` is None where the type allows it."""
     kinds = sorted(typing.get_args(hint) or (hint,), key=lambda kind: kind is types.NoneType)
@@ -107,8 +88,7 @@ def _from_text(hint: Any) -> Callable[[str], Any]:
 
 def given_fields(args: argparse.Namespace, settings: type) -> dict[str, Any]:
     """The fields of a dataclass that the command line gave."""
-    return {field.name: getattr(args, field.name)
-            for field in dataclasses.fields(settings) if hasattr(args, field.name)}
+    return {name: getattr(args, name) for name in declared(settings) if hasattr(args, name)}
 
 
 def integers(text: str) -> list[int]:

@@ -19,14 +19,12 @@ from datalens_tf.cli.common import (
     add_fields,
     data_name,
     data_of_run,
-    field_names,
     given_fields,
     located,
     write_sources,
 )
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-
-_DERIVED = ("method", "image_shape", "num_classes", "insecure_noise_seed")  # No flags.
+from datalens_tf.settings import declared
 
 
 def add_commands(command: Callable) -> None:
@@ -43,7 +41,7 @@ def add_commands(command: Callable) -> None:
                              "public seed, an epsilon of 1 and the others 3; a file has the epsilon of each record. "
                              "Public")
     add_fields(parser.add_argument_group("settings"), PateClassifierConfig,
-               [name for name in field_names(PateClassifierConfig) if name not in _DERIVED])
+               set(declared(PateClassifierConfig)) - {"method"})
 
 
 def _pate_classify(args: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import os
 import pathlib
-import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +12,12 @@ from datalens_tf.accounting.statement import round_up
 from datalens_tf.cli.common import (
     DATA_DIR_HELP,
     DATA_NAME_HELP,
+    NOT_FLAGS,
     PRESET_HELP,
     add_field,
     add_fields,
     data_name,
     data_of_run,
-    field_names,
-    field_texts,
     given_fields,
     located,
     one_core_per_operation,
@@ -33,6 +31,7 @@ from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods.datalens import PRESETS, DataLensConfig
 from datalens_tf.methods.registry import config_class, config_classes
 from datalens_tf.methods.voting import PateConfig
+from datalens_tf.settings import declared
 
 # Filled in where they are None: by the data, or by the budget.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
@@ -53,16 +52,15 @@ def add_commands(command: Callable) -> None:
 
 def _add_settings(parser: Any) -> None:
     """A flag for every setting of any method; its help says for which, unless it is the same for all."""
-    texts = {method: field_texts(kind) for method, kind in config_classes().items()}
-    hints = {method: typing.get_type_hints(kind) for method, kind in config_classes().items()}
-    for name in dict.fromkeys(name for kind in config_classes().values() for name in field_names(kind)):
-        having = [method for method, kind in config_classes().items() if name in field_names(kind)]
+    kinds = {method: declared(kind) for method, kind in config_classes().items()}
+    for name in dict.fromkeys(name for settings in kinds.values() for name in settings if name not in NOT_FLAGS):
+        having = {method: settings[name] for method, settings in kinds.items() if name in settings}
         methods = {}
-        for method in having:
-            methods.setdefault(texts[method][name], []).append(method)
-        whole = len(methods) == 1 and len(having) == len(config_classes())
+        for method, setting in having.items():
+            methods.setdefault(setting.help, []).append(method)
+        whole = len(methods) == 1 and len(having) == len(kinds)
         text = "; ".join(text if whole else f"{', '.join(of)}: {text}" for text, of in methods.items())
-        add_field(parser, name, [hints[method][name] for method in having], text)
+        add_field(parser, name, [setting.hint for setting in having.values()], text)
 
 
 def _train(args: argparse.Namespace) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from datalens_tf import _files, _validate
-from datalens_tf.config import LARGEST_IMAGE, LARGEST_NUM_CLASSES
 from datalens_tf.errors import DataError
+from datalens_tf.settings import LARGEST_IMAGE, LARGEST_NUM_CLASSES
 
 SPLITS = ("train", "test")
 _LONGEST_NAME = 1024  # bytes of a user's name

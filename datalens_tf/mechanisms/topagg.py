@@ -165,6 +165,12 @@ class TopAgg(Mechanism):
         return gaussian_event(self.noise_stddev, self.l2_sensitivity(num_images))
 
 
-def check_top_k(top_k: int, dimension: int | None) -> None:
-    """Raises InvalidArgumentError where k exceeds the coordinates of an image (None: not known yet)."""
-    _validate.require(dimension is None or top_k <= dimension, "top_k", top_k, f"<= {dimension}, the numbers per image")
+def check_top_k(top_k: int | None, dimension: int | None) -> None:
+    """Raises InvalidArgumentError where k exceeds the coordinates of an image.
+
+    Args:
+      top_k: k; None for all coordinates.
+      dimension: how many there are; None where this is not known yet.
+    """
+    _validate.require(top_k is None or dimension is None or top_k <= dimension, "top_k", top_k,
+                      f"<= {dimension}, the numbers in one image")

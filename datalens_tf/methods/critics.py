@@ -2,66 +2,50 @@
 
 import collections
 import dataclasses
+import typing
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _validate, rng
+from datalens_tf import rng
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.mechanisms.noise import SecretStream
 from datalens_tf.models.wasserstein import WassersteinCritic
+from datalens_tf.settings import at_least, between, positive, setting
 from datalens_tf.training.student import Student
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CriticConfig(MethodConfig):
-    """Settings of the methods with Wasserstein discriminators, each of which has a part of the records.
+    """Settings of the methods with Wasserstein discriminators, each of which has a part of the records."""
 
-    Attributes:
-      batch_size: synthetic images per step of the generator [m].
-      critic_batch_size: records in a discriminator's batch; smaller partitions are used whole.
-      critic_steps: optimizer steps of a discriminator whenever its turn comes, before it answers.
-      clip_norm: largest l2 norm of the gradient for one image [C].
-      noise_multiplier: standard deviation of the noise divided by the joint sensitivity 2 C sqrt(m) of a step; None
-        calibrates it to the budget.
-      gradient_penalty: weight of the discriminators' gradient penalty.
-      num_steps: of the generator.
-      learning_rate, beta_1, beta_2: the discriminators' Adam.
-      critic_filters: channels of a discriminator's first convolution; the second has twice as many.
-      partition_seed: public seed of the assignment of records to partitions.
-    """
-
-    batch_size: int = 32
-    critic_batch_size: int = 32
-    critic_steps: int = 5
-    clip_norm: float = 1.0
-    noise_multiplier: float | None = None
-    gradient_penalty: float = 10.0
-    num_steps: int = 20_000
-    learning_rate: float = 5e-4
-    beta_1: float = 0.5
-    beta_2: float = 0.9
-    critic_filters: int = 16
-    partition_seed: int = 0
+    batch_size: int = setting(32, "Synthetic images per step of the generator [m].", at_least(1), group="mechanism")
+    critic_batch_size: int = setting(
+        32, "Records in a discriminator's batch; smaller partitions are used whole.", at_least(1))
+    critic_steps: int = setting(
+        5, "Optimizer steps of a discriminator whenever its turn comes, before it answers.", at_least(1))
+    clip_norm: float = setting(
+        1.0, "Largest l2 norm of the gradient for one image [C].", positive, group="mechanism")
+    noise_multiplier: float | None = setting(
+        None, "Standard deviation of the noise divided by the joint sensitivity 2 C sqrt(m) of a step. With "
+        "none, it is calibrated to the budget.", positive, group="mechanism")
+    gradient_penalty: float = setting(10.0, "Weight of the discriminators' gradient penalty.", positive)
+    num_steps: int = setting(20_000, "Steps of the generator; each is charged.", at_least(1), group="mechanism")
+    learning_rate: float = setting(5e-4, "Learning rate of the discriminators' Adam.", positive)
+    beta_1: float = setting(0.5, "Beta 1 of the discriminators' Adam.", between(0, 1, open_high=True))
+    beta_2: float = setting(0.9, "Beta 2 of the discriminators' Adam.", between(0, 1, open_high=True))
+    critic_filters: int = setting(
+        16, "Channels of a discriminator's first convolution; the second has twice as many.", at_least(1))
+    partition_seed: int = setting(0, "Public seed of the assignment of records to partitions.", at_least(0))
     latent_dim: int = 10
     latent_distribution: str = "normal"
     student_learning_rate: float = 1e-4
     student_beta_2: float = 0.9
     ema_decay: float = 0.999
 
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("batch_size", "critic_batch_size", "critic_steps", "num_steps", "critic_filters"):
-            _validate.integer(name, getattr(self, name), at_least=1)
-        for name in ("clip_norm", "gradient_penalty", "learning_rate"):
-            _validate.positive(name, getattr(self, name))
-        if self.noise_multiplier is not None:
-            _validate.positive("noise_multiplier", self.noise_multiplier)
-        for name in ("beta_1", "beta_2"):
-            _validate.between(name, getattr(self, name), 0, 1, open_high=True)
-        _validate.integer("partition_seed", self.partition_seed, at_least=0)
+    GROUP: typing.ClassVar[str] = "discriminators"
 
 
 Batches = collections.namedtuple("Batches", ["records", "fakes", "mix"])

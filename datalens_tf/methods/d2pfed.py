@@ -10,39 +10,32 @@ import math
 import typing
 from typing import Any
 
-from datalens_tf import _validate
 from datalens_tf.mechanisms.d2pfed import D2PFed
 from datalens_tf.methods.voting import CompressedConfig, PateSynthesizer
+from datalens_tf.settings import at_least, between, setting
 
 CHOOSE_WHEN = "DataLens' compressor is to be compared with rotated, levelled gradients"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class D2PFedConfig(CompressedConfig):
-    """Settings of D2P-Fed.
-
-    Attributes:
-      num_levels: stochastic levels of a rotated coordinate [K], at least 2. More of them cost nothing.
-      vote_threshold: fraction of the largest sum there could be, N (K - 1), that a noisy one must reach to count
-        [beta], in [0, 1].
-      noise_stddev: standard deviation of the noise on the sum of votes, which are integers from -(K - 1) to K - 1, two
-        apart; None calibrates it to the budget and num_steps.
-    """
+    """Settings of D2P-Fed."""
 
     method: str = "d2pfed"
-    num_levels: int = 16
-    vote_threshold: float = 0.5
+    num_levels: int = setting(
+        16, "Stochastic levels of a rotated coordinate [K], at least 2. More of them cost nothing.", at_least(2))
+    vote_threshold: float = setting(
+        0.5, "Fraction of the largest possible sum, N (K - 1), that a noisy sum must reach to count [beta], in [0, 1].",
+        between(0, 1))
+    noise_stddev: float | None = setting(
+        None, "Standard deviation of the noise on the sum of votes, which are integers from -(K - 1) to K - 1, two "
+        "apart. With none, it is calibrated to the budget and num_steps.")
 
     CHOSEN: typing.ClassVar[str] = (
         "num_teachers, clip and step_size are those that the DataLens authors have for MNIST, and teachers are trained "
         "as they are for datalens, which was chosen on MNIST, whose real test split was looked at. On which data "
         "num_levels and vote_threshold were chosen was not recorded; take it that it was MNIST.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.integer("num_levels", self.num_levels, at_least=2)
-        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
 
     def mechanism(self) -> D2PFed:
         return D2PFed(

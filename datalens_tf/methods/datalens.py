@@ -15,39 +15,31 @@ from datalens_tf.config import QUANTIZATIONS, VotingConfig
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.mechanisms.topagg import TopAgg, check_top_k
 from datalens_tf.methods.voting import VotedSynthesizer
+from datalens_tf.settings import at_least, between, one_of, positive, setting
 
 CHOOSE_WHEN = "the paper's method is wanted: votes of thousands of teachers; 10,000 records or more, hours of time"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensConfig(VotingConfig):
-    """Everything that decides the privacy and the quality of a DataLens run (the paper's symbols in brackets).
-
-    Validated at construction; `InvalidArgumentError` names the field. `to_json` and `from_json` are inverse.
-
-    Attributes:
-      top_k: coordinates each teacher votes on, per image [k]; None for all of them.
-      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
-      noise_stddev: standard deviation of the noise on the vote sum [sigma], in votes.
-      vote_threshold: fraction of N that a noisy vote must reach to count [beta], in [0, 1]; None for no threshold: an
-        image is then moved along the noisy votes divided by top_k.
-      quantization: how a gradient becomes a vote, `stochastic` or `sign`.
-      step_size: how far an image is moved along the released direction [gamma], in pixel units.
-      num_owners: number of data owners who keep their records, each with its share of the teachers, and each adding a
-        share of the noise, so that nobody sees votes without noise. None where one party holds all records.
-      owner_tolerance: how many owners may tell others the noise that they added, or add none, with noise_stddev still
-        reached by the rest: every share's variance is noise_stddev^2 / (num_owners - owner_tolerance).
-    """
+    """Settings that decide the privacy and the quality of a DataLens run (the paper's symbols in brackets)."""
 
     method: str = "datalens"
     num_teachers: int = 4000
     batch_size: int = 15
-    top_k: int | None = 200
-    clip: float | None = 1e-5
-    noise_stddev: float = 5000.0
-    vote_threshold: float | None = 0.7
-    quantization: str = "stochastic"
-    step_size: float = 1e-3
+    top_k: int | None = setting(
+        200, "Coordinates on which each teacher votes, per image [k]; none for all of them.", at_least(1))
+    clip: float | None = setting(
+        1e-5, "Gradient clip per coordinate [c], for gradients divided by m. None leaves gradients "
+        "unclipped.", positive)
+    noise_stddev: float = setting(5000.0, "Standard deviation of the noise on the sum of votes [sigma], in votes.")
+    vote_threshold: float | None = setting(
+        0.7, "Fraction of N that a noisy vote must reach to count [beta], in [0, 1]. With none, an image is "
+        "moved along the noisy votes divided by top_k.", between(0, 1))
+    quantization: str = setting(
+        "stochastic", "How a gradient becomes a vote: stochastic or sign.", one_of(*QUANTIZATIONS))
+    step_size: float = setting(
+        1e-3, "How far an image is moved along the released direction [gamma], in pixel units.", positive)
     teacher_batch_size: int = 15
     warmup_teacher_steps: int = 10
     teacher_steps: int = 2
@@ -55,9 +47,14 @@ class DataLensConfig(VotingConfig):
     discriminator_filters: int = 32
     discriminator_units: int = 256
     num_steps: int | None = None
-    num_owners: int | None = None
-    owner_tolerance: int = 0
+    num_owners: int | None = setting(
+        None, "Number of data owners who keep their records. Each has a share of the teachers and adds a share of the "
+        "noise, so that nobody sees votes without noise. With none, one party holds all records.", at_least(1))
+    owner_tolerance: int = setting(
+        0, "How many owners may tell others the noise that they added, or add none. The rest still reach noise_stddev: "
+        "every share's variance is noise_stddev^2 / (num_owners - owner_tolerance).", at_least(0))
 
+    GROUP: typing.ClassVar[str] = "mechanism"
     CHOSEN: typing.ClassVar[str] = (
         "num_teachers, batch_size, top_k, noise_stddev, vote_threshold, clip and latent_dim of the presets for MNIST, "
         "Fashion-MNIST and CelebA are those of the DataLens authors' commands for these data sets; the defaults are "
@@ -67,28 +64,17 @@ class DataLensConfig(VotingConfig):
         "on MNIST's digits reduced to 8x8.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "celeba", "celeb_a")
 
-    def __post_init__(self):
-        super().__post_init__()
-        v = _validate
-        if self.top_k is not None:
-            v.integer("top_k", self.top_k, at_least=1)
-            check_top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
-        v.positive("noise_stddev", self.noise_stddev)
-        v.positive("step_size", self.step_size)
-        if self.clip is not None:
-            v.positive("clip", self.clip)
-        if self.vote_threshold is not None:
-            v.between("vote_threshold", self.vote_threshold, 0, 1)
-        v.one_of("quantization", self.quantization, QUANTIZATIONS)
-        v.integer("owner_tolerance", self.owner_tolerance, at_least=0)
+    def _check(self) -> None:
+        super()._check()
+        check_top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
         if self.num_owners is not None:
-            v.integer("num_owners", self.num_owners, at_least=1)
-            v.require(self.num_owners <= self.num_teachers, "num_owners", self.num_owners,
-                      f"<= num_teachers={self.num_teachers}")
-            v.require(self.noise == "gaussian", "noise", self.noise,
-                      "to be 'gaussian' where owners add shares of it: rounded shares do not add up to rounded noise")
-        v.require(self.owner_tolerance < (self.num_owners or 1), "owner_tolerance", self.owner_tolerance,
-                  f"< num_owners={self.num_owners}, the number of those who add noise")
+            _validate.require(self.num_owners <= self.num_teachers, "num_owners", self.num_owners,
+                              f"<= num_teachers={self.num_teachers}")
+            _validate.require(
+                self.noise == "gaussian", "noise", self.noise,
+                "to be 'gaussian' where owners add shares of it: rounded shares do not add up to rounded noise")
+        _validate.require(self.owner_tolerance < (self.num_owners or 1), "owner_tolerance", self.owner_tolerance,
+                          f"< num_owners={self.num_owners}, the number of those who add noise")
 
     @classmethod
     def preset(cls, dataset: str, epsilon: float | None) -> "DataLensConfig":

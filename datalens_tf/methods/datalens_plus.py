@@ -46,6 +46,7 @@ from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, Features, feature_batches
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.models.warp import WarpedGenerator
+from datalens_tf.settings import at_least, between, one_of, setting
 from datalens_tf.training import classifier
 from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.feature_network import FeatureNetwork
@@ -63,37 +64,38 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     units, and other sizes scale them by the square root of the numbers in an image. Every charge costs the same. A
     release that so many charges pay for has as much less noise: n charges of noise multiplier z are one of z / sqrt(n).
     So the numbers of charges are shares of mu^2, and public constants.
-
-    Attributes:
-      candidates: what to choose from: SOURCE:WARP or SOURCE:WARP:GRAIN, comma-separated. Sources are `moments`,
-        Gaussians of each class's mean and covariance; `embedding`, a generator fitted to mean embeddings as in DP-MERF;
-        and `both`, each for half of the images. Warps say how far images are moved, in units of a handwritten digit's
-        usual variation, and grain is the mean standard deviation of noise on pixels in [0, 1]: public priors. The one
-        whose images make the best classifier of the records is taken; or the first, where interruptions left too
-        little of the budget for choosing.
-      embedding_charges: charges for the classes' mean embeddings; 0 where no candidate has them.
-      learned_share: share of the features' squared length that a network's have, which learned from images of the
-        moments; the rest is random features'. 0 for these alone, and then the moments are needed for candidates only.
-      learned_warp: how far those images are moved.
-      selection_charges: charges for choosing; 0 where there is nothing to choose.
-      selection_images, selection_epochs: how long each of the classifiers by which to choose is trained, and the
-        network of learned features.
-      noise_multiplier: standard deviation of the noise of one charge divided by the sensitivity; None calibrates it to
-        the budget.
     """
 
     method: str = "datalens_plus"
-    candidates: str = ("moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,"
-                       "both:1.5:0.15")
-    embedding_charges: int = 58
-    learned_share: float = 0.75
-    learned_warp: float = 1.5
+    candidates: str = setting(
+        "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15",
+        "Candidates to choose from: SOURCE:WARP or SOURCE:WARP:GRAIN, comma-separated. Sources are moments, Gaussians "
+        "of each class's mean and covariance; embedding, a generator fitted to mean embeddings as in DP-MERF; "
+        "and both, each for half of the images. Warps say how far images are moved, in units of a handwritten "
+        "digit's usual variation, and grain is the mean standard deviation of noise on pixels in [0, 1]: public "
+        "priors. The candidate whose images make the best classifier of the records is taken; or the first, "
+        "where interruptions left too little of the budget for choosing.")
+    embedding_charges: int = setting(
+        58, "Charges for the classes' mean embeddings; 0 where no candidate has them.", at_least(0))
+    learned_share: float = setting(
+        0.75, "Share of the features' squared length that a network's features have, which learned from images of the "
+        "moments; the rest is random features'. With 0 there are random features alone, and the moments are needed for "
+        "candidates only.", between(0, 1))
+    learned_warp: float = setting(1.5, "How far the images are moved that this network learns from.", at_least(0))
     batch_size: int = 300
     fit_steps: int = 2000
-    selection_charges: int = 2
-    selection_images: int = 20_000
-    selection_epochs: int = 4
+    selection_charges: int = setting(
+        2, "Charges for choosing a candidate; 0 where there is nothing to choose.", at_least(0))
+    selection_images: int = setting(
+        20_000, "Images on which each of the classifiers that choose is trained, and the network of learned features.",
+        at_least(1))
+    selection_epochs: int = setting(4, "Epochs of the same training.", at_least(1))
+    noise_multiplier: float | None = setting(
+        None, "Standard deviation of the noise of one charge divided by the sensitivity. With none, it is "
+        "calibrated to the budget.")
+    latent_distribution: str = setting("normal", "Distribution of the latents: normal.", one_of("normal"))
 
+    GROUP: typing.ClassVar[str] = "mechanism"
     CHOSEN: typing.ClassVar[str] = (
         "Clips, bandwidths, learned_share, the spread of warps, the candidates' warps and grain, the numbers of "
         "clusters and of charges were chosen on MNIST, whose real test split was looked at. That clusters and grain "
@@ -103,28 +105,20 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     SOURCES: typing.ClassVar[dict[str, tuple[str, ...]]] = {
         "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding")}
 
-    def __post_init__(self):
-        super().__post_init__()
+    def _check(self) -> None:
+        super()._check()
         v = _validate
-        for name, least in (("selection_charges", 0), ("selection_images", 1), ("selection_epochs", 1)):
-            v.integer(name, getattr(self, name), at_least=least)
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
-        v.one_of("latent_distribution", self.latent_distribution, ("normal",))
-        v.between("learned_share", self.learned_share, 0, 1)
-        v.real("learned_warp", self.learned_warp)
-        v.require(self.learned_warp >= 0, "learned_warp", self.learned_warp, ">= 0")
         used = {source for sources, _, _ in self.choices for source in sources}
         if "embedding" in used and self.learned_share > 0:
             used.add("moments")
         for name, source in (("embedding_charges", "embedding"), ("mean_charges", "moments"),
                              ("covariance_charges", "moments")):
-            v.integer(name, getattr(self, name), at_least=0)
             v.require((getattr(self, name) > 0) == (source in used), name, getattr(self, name),
                       f"> 0 for candidates={self.candidates}" if source in used else
                       f"to be 0: no candidate of {self.candidates} has {source}")
         clusters = self.num_clusters > 1 and "moments" in used
         for name in ("direction_charges", "cluster_charges"):
-            v.integer(name, getattr(self, name), at_least=0)
             v.require((getattr(self, name) > 0) == clusters, name, getattr(self, name),
                       f"> 0 for num_clusters={self.num_clusters}" if clusters else
                       "to be 0: there are no clusters to find")

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from datalens_tf import _validate, rng
+from datalens_tf import rng
 from datalens_tf.accounting.statement import Guarantee, make_statement
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, to_unit, usable_only
@@ -20,6 +20,7 @@ from datalens_tf.errors import DataError
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.models.discriminator import EnsembleDiscriminator
+from datalens_tf.settings import at_least, between, positive, setting
 from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.run_folder import open_unpriced_run
@@ -30,41 +31,27 @@ CHOOSE_WHEN = "the same generator without privacy is wanted, to see what privacy
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DcganConfig(MethodConfig):
-    """Settings of the conditional DC-GAN, which is not private: what all others would be without a guarantee.
-
-    Attributes:
-      batch_size: real and synthetic images per step.
-      num_steps: of discriminator and generator.
-      learning_rate, beta_1, beta_2: the discriminator's Adam.
-      discriminator_filters, discriminator_units: widths of its convolutions and of its dense layer.
-    """
+    """Settings of the conditional DC-GAN, which is not private: what all others would be without a guarantee."""
 
     method: str = "dcgan"
-    batch_size: int = 64
-    num_steps: int = 6000
-    learning_rate: float = 4e-4
-    beta_1: float = 0.5
-    beta_2: float = 0.999
-    discriminator_filters: int = 32
-    discriminator_units: int = 256
+    batch_size: int = setting(64, "Real and synthetic images per step.", at_least(1))
+    num_steps: int = setting(6000, "Steps of discriminator and generator.", at_least(1))
+    learning_rate: float = setting(4e-4, "Learning rate of the discriminator's Adam.", positive)
+    beta_1: float = setting(0.5, "Beta 1 of the discriminator's Adam.", between(0, 1, open_high=True))
+    beta_2: float = setting(0.999, "Beta 2 of the discriminator's Adam.", between(0, 1, open_high=True))
+    discriminator_filters: int = setting(32, "Width of the discriminator's convolutions.", at_least(1))
+    discriminator_units: int = setting(256, "Width of the discriminator's dense layer.", at_least(1))
     student_learning_rate: float = 4e-4
     generator_filters: int = 32
     generator_units: int = 256
     ema_decay: float = 0.999
     epsilon: float | None = None
 
+    GROUP: typing.ClassVar[str] = "discriminators"
     CHOSEN: typing.ClassVar[str] = (
         "Widths, learning rates and num_steps were chosen on MNIST, whose real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "none"
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("batch_size", "num_steps", "discriminator_filters", "discriminator_units"):
-            _validate.integer(name, getattr(self, name), at_least=1)
-        _validate.positive("learning_rate", self.learning_rate)
-        for name in ("beta_1", "beta_2"):
-            _validate.between(name, getattr(self, name), 0, 1, open_high=True)
 
 
 class Dcgan(RunSynthesizer):

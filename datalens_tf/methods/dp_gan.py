@@ -40,6 +40,7 @@ from datalens_tf.mechanisms.gaussian_sum import GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.models.critic import Critic
+from datalens_tf.settings import at_least, between, one_of, positive, setting
 from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.run_folder import open_run
@@ -50,49 +51,43 @@ CHOOSE_WHEN = "a baseline that trains a discriminator by DP-SGD is wanted"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpGanConfig(MethodConfig):
-    """Settings of DP-GAN. Neighbours are data sets with one record more or less, as is usual for DP-SGD.
-
-    Attributes:
-      batch_size: records in a batch, on average.
-      sampling_probability: with which a record is in a batch; None for batch_size divided by the number of records,
-        which is then public.
-      clip_norm: l2 norm that a record's gradient is clipped to.
-      noise_multiplier: standard deviation of the noise divided by clip_norm; None calibrates it to the budget.
-      num_steps: of the discriminator; each is charged.
-      critic_steps: discriminator steps per turn of the generator.
-      generator_steps: generator steps per turn; post-processing, free in privacy.
-      generator_batch_size: synthetic images per step, an even number.
-      loss: `non_saturating` or `wasserstein`.
-      fake_clipping: `none`, or `per_example` for gradients on synthetic images clipped as those on real ones are.
-      optimizer: of the discriminator: `adam`, `rmsprop` or `sgd`.
-      weight_clip: bound on the discriminator's weights, for the Wasserstein loss; None for none.
-      learning_rate, beta_1, beta_2: of the discriminator.
-      discriminator_filters: of its first convolution; the second has twice as many.
-      instance_noise: standard deviation of the noise on all images that the discriminator learns from, in pixel units;
-        0 for none. No part of the privacy noise.
-      mode_seeking: weight of a term that keeps the images of a class apart (Mao et al. 2019); 0 for none. Free in
-        privacy.
-    """
+    """Settings of DP-GAN. Neighbours are data sets with one record more or less, as is usual for DP-SGD."""
 
     method: str = "dp_gan"
-    batch_size: int = 512
-    sampling_probability: float | None = None
-    clip_norm: float = 1.0
-    noise_multiplier: float | None = None
-    num_steps: int = 1500
-    critic_steps: int = 1
-    generator_steps: int = 1
-    generator_batch_size: int = 128
-    loss: str = "non_saturating"
-    fake_clipping: str = "none"
-    optimizer: str = "adam"
-    weight_clip: float | None = None
-    learning_rate: float = 5e-4
-    beta_1: float = 0.5
-    beta_2: float = 0.9
-    discriminator_filters: int = 16
-    instance_noise: float = 0.5
-    mode_seeking: float = 0.3
+    batch_size: int = setting(512, "Records in a batch, on average.", at_least(1), group="mechanism")
+    sampling_probability: float | None = setting(
+        None, "Probability with which a record is in a batch. With none, it is batch_size divided by the number of "
+        "records, which is then public.", between(0, 1, open_low=True), group="mechanism")
+    clip_norm: float = setting(1.0, "l2 norm that a record's gradient is clipped to.", positive, group="mechanism")
+    noise_multiplier: float | None = setting(
+        None, "Standard deviation of the noise divided by clip_norm. With none, it is calibrated to the budget.",
+        positive, group="mechanism")
+    num_steps: int = setting(1500, "Steps of the discriminator; each is charged.", at_least(1), group="mechanism")
+    critic_steps: int = setting(1, "Discriminator steps per turn of the generator.", at_least(1))
+    generator_steps: int = setting(
+        1, "Generator steps per turn; post-processing, free in privacy.", at_least(1), group="generator")
+    generator_batch_size: int = setting(
+        128, "Synthetic images per step, an even number.", at_least(1), group="generator")
+    loss: str = setting(
+        "non_saturating", "Loss: non_saturating or wasserstein.", one_of("non_saturating", "wasserstein"))
+    fake_clipping: str = setting(
+        "none", "Clipping of gradients on synthetic images: none, or per_example, as for real ones.",
+        one_of("none", "per_example"))
+    optimizer: str = setting(
+        "adam", "Optimizer of the discriminator: adam, rmsprop or sgd.", one_of("adam", "rmsprop", "sgd"))
+    weight_clip: float | None = setting(
+        None, "Bound on the discriminator's weights, for the Wasserstein loss; none for no bound.", positive)
+    learning_rate: float = setting(5e-4, "Learning rate of the discriminator.", positive)
+    beta_1: float = setting(0.5, "Beta 1 of the discriminator's Adam.", between(0, 1, open_high=True))
+    beta_2: float = setting(0.9, "Beta 2 of the discriminator's Adam.", between(0, 1, open_high=True))
+    discriminator_filters: int = setting(
+        16, "Channels of the discriminator's first convolution; the second has twice as many.", at_least(1))
+    instance_noise: float = setting(
+        0.5, "Standard deviation of the noise on all images that the discriminator learns from, in pixel units; 0 for "
+        "none. It is no part of the privacy noise.", at_least(0))
+    mode_seeking: float = setting(
+        0.3, "Weight of a term that keeps the images of a class apart (Mao et al. 2019); 0 for none. Free in privacy.",
+        at_least(0), group="generator")
     latent_dim: int = 64
     latent_distribution: str = "normal"
     generator_filters: int = 32
@@ -100,38 +95,20 @@ class DpGanConfig(MethodConfig):
     student_learning_rate: float = 5e-4
     student_beta_2: float = 0.9
     ema_decay: float = 0.99
-    accountant: str = "pld"
+    # Accountants of Gaussian releases know no sampling.
+    accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
 
+    GROUP: typing.ClassVar[str] = "discriminators"
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, batch_size, num_steps, learning rates, instance noise and mode seeking were chosen on MNIST, whose "
         "real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "add-or-remove-one"
 
-    def __post_init__(self):
-        super().__post_init__()
-        v = _validate
-        for name in ("batch_size", "num_steps", "critic_steps", "generator_steps", "generator_batch_size",
-                     "discriminator_filters"):
-            v.integer(name, getattr(self, name), at_least=1)
-        v.require(self.generator_batch_size % 2 == 0, "generator_batch_size", self.generator_batch_size, "to be even")
-        for name in ("clip_norm", "learning_rate"):
-            v.positive(name, getattr(self, name))
-        for name in ("noise_multiplier", "weight_clip"):
-            if getattr(self, name) is not None:
-                v.positive(name, getattr(self, name))
-        if self.sampling_probability is not None:
-            v.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
-        for name in ("instance_noise", "mode_seeking"):
-            v.real(name, getattr(self, name))
-            v.require(getattr(self, name) >= 0, name, getattr(self, name), ">= 0")
-        v.one_of("loss", self.loss, ("non_saturating", "wasserstein"))
-        v.one_of("fake_clipping", self.fake_clipping, ("none", "per_example"))
-        v.one_of("optimizer", self.optimizer, ("adam", "rmsprop", "sgd"))
-        for name in ("beta_1", "beta_2"):
-            v.between(name, getattr(self, name), 0, 1, open_high=True)
-        # Sampled releases are no Gaussian ones.
-        v.one_of("accountant", self.accountant, ("rdp", "pld"))
+    def _check(self) -> None:
+        super()._check()
+        _validate.require(self.generator_batch_size % 2 == 0, "generator_batch_size", self.generator_batch_size,
+                          "to be even")
 
 
 _ASSUMPTIONS = (

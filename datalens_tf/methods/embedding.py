@@ -1,6 +1,7 @@
 """Generators fitted to released mean embeddings: the settings and the training that several methods share."""
 
 import dataclasses
+import typing
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ from datalens_tf import _validate, rng
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import CHUNK, Dataset, chunks, padded
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.settings import at_least, positive, setting
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 Features = Callable[[tf.Tensor], tf.Tensor]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
@@ -17,27 +19,26 @@ Features = Callable[[tf.Tensor], tf.Tensor]  # Of images [n, H, W, C] in [0, 1]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingConfig(MethodConfig):
-    """What the settings of methods that release mean embeddings share.
+    """What the settings of methods that release mean embeddings share."""
 
-    Attributes:
-      num_features: random Fourier features per image [D], even.
-      bandwidths: of the kernels, comma-separated standard deviations in pixel units: distances between images that
-        they tell apart. Fixed numbers: a median over the records would be private.
-      autoencoder_dim: numbers in the code of a private linear autoencoder, by which images are then compared; costs
-        one more release. 0 compares pixels.
-      autoencoder_clip_norm: l2 norm that images are shortened to for the autoencoder, in pixel units.
-      noise_multiplier: standard deviation of the noise divided by the sensitivity; None calibrates it to the budget.
-      batch_size: synthetic images per step of the generator, the same number for each class.
-      fit_steps: steps of the generator; post-processing, free in privacy.
-    """
-
-    num_features: int = 4000
-    bandwidths: str = "5,10"
-    autoencoder_dim: int = 0
-    autoencoder_clip_norm: float = 10.0
-    noise_multiplier: float | None = None
-    batch_size: int = 500
-    fit_steps: int = 3000
+    num_features: int = setting(4000, "Random Fourier features per image [D], an even number.", at_least(2))
+    bandwidths: str = setting(
+        "5,10", "Bandwidths of the kernels, comma-separated standard deviations in pixel units: distances "
+        "between images that they tell apart. They are fixed numbers: a median over the records would be private.",
+        lambda name, value: [_validate.positive(name, number) for number in numbers(name, value)])
+    autoencoder_dim: int = setting(
+        0, "Numbers in the code of a private linear autoencoder, by which images are then compared; it costs one more "
+        "release. 0 compares pixels.", at_least(0))
+    autoencoder_clip_norm: float = setting(
+        10.0, "l2 norm that images are shortened to for the autoencoder, in pixel units.", positive)
+    noise_multiplier: float | None = setting(
+        None, "Standard deviation of the noise divided by the sensitivity. With none, it is calibrated to the budget.",
+        positive)
+    batch_size: int = setting(
+        500, "Synthetic images per step of the generator, the same number for each class.", at_least(1),
+        group="generator")
+    fit_steps: int = setting(
+        3000, "Steps of the generator; post-processing, free in privacy.", at_least(1), group="generator")
     latent_dim: int = 10
     latent_distribution: str = "normal"
     generator_filters: int = 32
@@ -46,16 +47,11 @@ class EmbeddingConfig(MethodConfig):
     student_beta_1: float = 0.9
     ema_decay: float = 0.99
 
-    def __post_init__(self):
-        super().__post_init__()
-        for name, least in (("num_features", 2), ("batch_size", 1), ("fit_steps", 1), ("autoencoder_dim", 0)):
-            _validate.integer(name, getattr(self, name), at_least=least)
+    GROUP: typing.ClassVar[str] = "mechanism"
+
+    def _check(self) -> None:
+        super()._check()
         _validate.require(self.num_features % 2 == 0, "num_features", self.num_features, "to be even")
-        _validate.positive("autoencoder_clip_norm", self.autoencoder_clip_norm)
-        if self.noise_multiplier is not None:
-            _validate.positive("noise_multiplier", self.noise_multiplier)
-        for bandwidth in self.kernel_bandwidths:
-            _validate.positive("bandwidths", bandwidth)
 
     @property
     def kernel_bandwidths(self) -> tuple[float, ...]:

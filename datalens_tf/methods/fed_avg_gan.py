@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _validate
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
 from datalens_tf.mechanisms.noise import NoiseSource, poisson_sample, secret_stream
 from datalens_tf.methods.critics import CriticTraining
 from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
 from datalens_tf.models.wasserstein import WassersteinCritic
+from datalens_tf.settings import at_least, between, one_of, setting
 from datalens_tf.training.student import Student
 
 CHOOSE_WHEN = "users keep their records and a trusted server averages what their discriminators learned"
@@ -44,39 +44,30 @@ CHOOSE_WHEN = "users keep their records and a trusted server averages what their
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FedAvgGanConfig(FederatedConfig):
-    """Settings of Fed Avg GAN, whose users trust the server.
-
-    Attributes:
-      sampling_probability: with which a user takes part in a round, independently of all others.
-      critic_steps: optimizer steps that a user takes with its copy of the discriminator.
-      clip_norm: largest l2 norm of what a user changes in the discriminator's weights [S].
-      noise_multiplier: standard deviation of the noise divided by clip_norm; None calibrates it to the budget.
-      num_steps: rounds; each is charged.
-      generator_steps: steps of the generator per round; post-processing, free in privacy.
-      learning_rate, beta_1, beta_2: the users' Adam, which starts anew in every round.
-    """
+    """Settings of Fed Avg GAN, whose users trust the server."""
 
     method: str = "fed_avg_gan"
-    sampling_probability: float = 0.1
+    sampling_probability: float = setting(
+        0.1, "Probability with which a user takes part in a round, independently of all others.",
+        between(0, 1, open_low=True), group="mechanism")
     batch_size: int = 64
-    num_steps: int = 200
-    generator_steps: int = 1
-    learning_rate: float = 1e-3
-    clip_norm: float = 0.5
+    critic_steps: int = setting(5, "Optimizer steps that a user takes with its copy of the discriminator.")
+    num_steps: int = setting(200, "Rounds; each is charged.")
+    generator_steps: int = setting(
+        1, "Steps of the generator per round; post-processing, free in privacy.", at_least(1), group="generator")
+    learning_rate: float = setting(1e-3, "Learning rate of the users' Adam, which starts anew in every round.")
+    clip_norm: float = setting(0.5, "Largest l2 norm of what a user changes in the discriminator's weights [S].")
+    noise_multiplier: float | None = setting(
+        None, "Standard deviation of the noise divided by clip_norm. With none, it is calibrated to the budget.")
     student_learning_rate: float = 1e-3
     ema_decay: float = 0.9
-    accountant: str = "pld"
+    # Other accountants know no sampling.
+    accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
 
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, sampling_probability, learning rates and all other settings were tried on MNIST only.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "add-or-remove-one-user"
-
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
-        _validate.integer("generator_steps", self.generator_steps, at_least=1)
-        _validate.one_of("accountant", self.accountant, ("rdp", "pld"))  # Others know no sampling.
 
 
 _ASSUMPTIONS = (

@@ -40,32 +40,29 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _validate
 from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
 from datalens_tf.methods.critics import Critics, SanitizedStudent
 from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
+from datalens_tf.settings import at_least, setting
 
 CHOOSE_WHEN = "users keep their records and do not trust the server"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FedGsWganConfig(FederatedConfig):
-    """Settings of federated GS-WGAN, by which users protect themselves from the server.
-
-    Attributes:
-      users_per_round: users who answer about the same images; the generator takes one step along the mean of their
-        answers. No matter for privacy.
-      num_steps: passes over all users. In a pass every user answers once: N / users_per_round steps of the generator,
-        which cost every user one release.
-      warmup_steps: optimizer steps of every discriminator against the untrained generator. Free in privacy.
-    """
+    """Settings of federated GS-WGAN, by which users protect themselves from the server."""
 
     method: str = "fed_gs_wgan"
-    users_per_round: int = 10
-    num_steps: int = 10
-    warmup_steps: int = 20
+    users_per_round: int = setting(
+        10, "Users who answer about the same images; the generator takes one step along the mean of their answers. It "
+        "does not matter for privacy.", at_least(1), group="mechanism")
+    num_steps: int = setting(
+        10, "Passes over all users. In a pass every user answers once: N / users_per_round steps of the generator, "
+        "which cost every user one release.")
+    warmup_steps: int = setting(
+        20, "Optimizer steps of every discriminator against the untrained generator; free in privacy.", at_least(0))
     learning_rate: float = 1e-3
     student_learning_rate: float = 1e-3
     ema_decay: float = 0.9
@@ -75,11 +72,6 @@ class FedGsWganConfig(FederatedConfig):
         "and Fashion-MNIST. The other settings were tried on MNIST only.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
     ADJACENCY: typing.ClassVar[str] = "replace-one-user"
-
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.integer("users_per_round", self.users_per_round, at_least=1)
-        _validate.integer("warmup_steps", self.warmup_steps, at_least=0)
 
 
 _ASSUMPTIONS = (

@@ -13,7 +13,6 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _validate
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.statement import Guarantee, make_statement
 from datalens_tf.data.datasets import Dataset
@@ -24,6 +23,7 @@ from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.methods.critics import CriticConfig
+from datalens_tf.settings import at_least, setting
 from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.run_folder import open_run
@@ -34,19 +34,11 @@ _NUM_USERS = 500  # where neither the settings nor the data say how many
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedConfig(CriticConfig):
-    """What the settings of federated methods share.
+    """What the settings of federated methods share."""
 
-    Attributes:
-      num_users: users [N], each with records of its own; None for those whom the data name, or 500 where they name
-        none.
-    """
-
-    num_users: int | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_users is not None:
-            _validate.integer("num_users", self.num_users, at_least=1)
+    num_users: int | None = setting(
+        None, "Users [N], each with records of its own. With none, they are those whom the data name, or 500 where it "
+        "names none.", at_least(1), group="data")
 
 
 class FederatedGan(abc.ABC):

@@ -10,30 +10,28 @@ import math
 import typing
 from typing import Any
 
-from datalens_tf import _validate
 from datalens_tf.mechanisms.fetchsgd import FetchSgd
 from datalens_tf.mechanisms.topagg import check_top_k
 from datalens_tf.methods.voting import CompressedConfig, PateSynthesizer
+from datalens_tf.settings import at_least, setting
 
 CHOOSE_WHEN = "DataLens' compressor is to be compared with a sketch"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FetchSgdConfig(CompressedConfig):
-    """Settings of FetchSGD.
-
-    Attributes:
-      top_k: coordinates each teacher votes on, per image, and coordinates of the direction [k].
-      sketch_rows: independent hashes of the sketch [r]; the price grows with sqrt(r).
-      sketch_columns: buckets per row [w]; the price grows with sqrt(q), for q coordinates in a bucket.
-      noise_stddev: standard deviation of the noise on the summed sketch, in votes; None calibrates it to the budget
-        and num_steps.
-    """
+    """Settings of FetchSGD."""
 
     method: str = "fetchsgd"
-    top_k: int = 200
-    sketch_rows: int = 3
-    sketch_columns: int = 512
+    top_k: int = setting(
+        200, "Coordinates on which each teacher votes, per image, and coordinates of the direction [k].", at_least(1))
+    sketch_rows: int = setting(
+        3, "Independent hashes of the sketch [r]; the price grows with sqrt(r).", at_least(1))
+    sketch_columns: int = setting(
+        512, "Buckets per row [w]; the price grows with sqrt(q), for q coordinates in a bucket.", at_least(1))
+    noise_stddev: float | None = setting(
+        None, "Standard deviation of the noise on the summed sketch, in votes. With none, it is calibrated to "
+        "the budget and num_steps.")
 
     CHOSEN: typing.ClassVar[str] = (
         "num_teachers, top_k, clip and step_size are those that the DataLens authors have for MNIST, and teachers are "
@@ -41,10 +39,8 @@ class FetchSgdConfig(CompressedConfig):
         "data sketch_rows and sketch_columns were chosen was not recorded; take it that it was MNIST.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("top_k", "sketch_rows", "sketch_columns"):
-            _validate.integer(name, getattr(self, name), at_least=1)
+    def _check(self) -> None:
+        super()._check()
         check_top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
 
     def mechanism(self) -> FetchSgd:

@@ -20,52 +20,42 @@ import math
 import typing
 from typing import Any
 
-from datalens_tf import _validate
 from datalens_tf.mechanisms.confident_gnmax import BinnedGradients
 from datalens_tf.methods.voting import PateConfig, PateSynthesizer
+from datalens_tf.settings import at_least, between, positive, setting
 
 CHOOSE_WHEN = "the baseline of votes on projected gradients is wanted"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GPateConfig(PateConfig):
-    """Settings of G-PATE.
-
-    Attributes:
-      projection_dim: random directions per step on which teachers vote, for each image [p].
-      num_bins: bins of a projected gradient, of which each teacher chooses one [B].
-      clip: bound on a projected gradient [c], of the size of a pixel's, for gradients divided by m.
-      vote_threshold: fraction of N that the noisy largest number of votes for a bin must reach, in [0, 1].
-      threshold_noise_ratio: standard deviation of the noise on that number, divided by noise_stddev.
-      step_size: how far an image is moved along the released direction [gamma], in pixel units.
-    """
+    """Settings of G-PATE."""
 
     method: str = "g_pate"
     num_teachers: int = 4000
     batch_size: int = 15
     num_steps: int = 100
     teacher_batch_size: int = 15
-    projection_dim: int = 100
-    num_bins: int = 10
-    clip: float = 1e-4
-    vote_threshold: float = 0.2
-    threshold_noise_ratio: float = 3.0
-    step_size: float = 1e-3
+    projection_dim: int = setting(
+        100, "Random directions per step on which teachers vote, for each image [p].", at_least(1))
+    num_bins: int = setting(
+        10, "Bins of a projected gradient, of which each teacher chooses one [B].", at_least(2))
+    clip: float = setting(
+        1e-4, "Bound on a projected gradient [c], of the size of a pixel's, for gradients divided by m.", positive)
+    vote_threshold: float = setting(
+        0.2, "Fraction of N that the noisy largest number of votes for a bin must reach, in [0, 1].", between(0, 1))
+    threshold_noise_ratio: float = setting(
+        3.0, "Standard deviation of the noise on that number, divided by noise_stddev.", positive)
+    step_size: float = setting(
+        1e-3, "How far an image is moved along the released direction [gamma], in pixel units.", positive)
     instance_noise: float = 1.0
     ema_decay: float = 0.9
 
+    GROUP: typing.ClassVar[str] = "mechanism"
     CHOSEN: typing.ClassVar[str] = (
         "num_teachers is the G-PATE authors'. clip, num_bins, projection_dim, vote_threshold, threshold_noise_ratio "
         "and how teachers are trained were chosen on MNIST, whose real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.integer("projection_dim", self.projection_dim, at_least=1)
-        _validate.integer("num_bins", self.num_bins, at_least=2)
-        for name in ("clip", "threshold_noise_ratio", "step_size"):
-            _validate.positive(name, getattr(self, name))
-        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
 
     def mechanism(self) -> BinnedGradients:
         return BinnedGradients(

@@ -26,7 +26,7 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _files, _validate, rng
+from datalens_tf import _files, rng
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.accounting.statement import Guarantee, make_statement, round_up
@@ -38,6 +38,7 @@ from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.methods.critics import CriticConfig, Critics, SanitizedStudent
+from datalens_tf.settings import at_least, one_of, setting
 from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.run_folder import open_run
@@ -54,33 +55,27 @@ class GsWganConfig(CriticConfig):
     steps, 20,000 steps, and noise of 2.14 clip norms, which is a noise_multiplier of 1.07 / sqrt(32) = 0.189. It says
     that this costs epsilon = 10 at delta = 1e-5; it is 346.7 (`mechanisms.sanitized_gradients`). For epsilon = 10,
     these steps need a noise_multiplier of 0.465, and for epsilon = 1 of 0.944.
-
-    Attributes:
-      num_discriminators: Wasserstein discriminators [N], one per disjoint partition. A step asks one of them. They are
-        in memory with two moments each: with 16 filters, 0.3 GB for 1,000 on 28x28 images; with 64, 3.1 GB.
-      batch_size: synthetic images per step [m], whose gradients are released jointly.
-      critic_steps: optimizer steps of a discriminator before it answers, and whenever its turn to train comes.
-      warmup_steps: optimizer steps of every discriminator against the untrained generator. Free in privacy.
     """
 
     method: str = "gs_wgan"
-    num_discriminators: int = 1000
-    warmup_steps: int = 50
+    num_discriminators: int = setting(
+        1000, "Wasserstein discriminators [N], one per disjoint partition. A step asks one of them. They are in memory "
+        "with two moments each: with 16 filters, 0.3 GB for 1,000 on 28x28 images; with 64, 3.1 GB.", at_least(1))
+    batch_size: int = setting(32, "Synthetic images per step [m], whose gradients are released jointly.")
+    critic_steps: int = setting(
+        5, "Optimizer steps of a discriminator before it answers, and whenever its turn to train comes.")
+    warmup_steps: int = setting(
+        50, "Optimizer steps of every discriminator against the untrained generator; free in privacy.", at_least(0))
     generator_filters: int = 32
     generator_units: int = 256
-    accountant: str = "pld"
+    # Other accountants know no sampling.
+    accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
 
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, gradient_penalty, critic_steps, latent_dim and num_discriminators are those of the GS-WGAN paper, "
         "whose data are MNIST and Fashion-MNIST. Widths and learning rates were chosen on MNIST, whose real test split "
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
-
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.integer("num_discriminators", self.num_discriminators, at_least=1)
-        _validate.integer("warmup_steps", self.warmup_steps, at_least=0)
-        _validate.one_of("accountant", self.accountant, ("rdp", "pld"))  # Others know no sampling.
 
 
 _ASSUMPTIONS = (

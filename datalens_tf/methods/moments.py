@@ -17,18 +17,20 @@ row of each release, so that replacing it changes one row, or two.
 import dataclasses
 import functools
 import math
+import typing
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _validate, rng
+from datalens_tf import rng
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, chunks
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.models.factor_generator import FactorGenerator
+from datalens_tf.settings import at_least, positive, setting
 from datalens_tf.training.releases import Releases
 
 
@@ -36,43 +38,30 @@ from datalens_tf.training.releases import Releases
 class MomentsConfig(MethodConfig):
     """What the settings of methods that release means and covariances share.
 
-    Clips are for 28x28 grey images, in pixel units; other sizes scale them by the square root of the numbers in an
-    image.
-
-    Attributes:
-      mean_charges: charges for the classes' mean images and sizes; 0 where the moments are not needed.
-      covariance_charges: charges for the covariances of classes, or of clusters; the same.
-      num_clusters: Gaussians per class. 1: of images at half the resolution. More: of images at their own, in the
-        directions of largest variance; only with little noise.
-      direction_charges: charges for these directions; 0 for one Gaussian per class.
-      num_directions: how many.
-      cluster_charges: charges for each round in which clusters are looked for; 0 for one Gaussian per class.
-      cluster_rounds: how many.
-      mean_clip, covariance_clip, cluster_clip: l2 norms that images, their differences from their class's mean, and
-        those from their cluster's, are shortened to.
-      num_factors: directions, at most, in which images of one Gaussian vary.
+    Clips are for 28x28 grey images, in pixel units; other sizes scale them by the square root of the numbers per image.
     """
 
-    mean_charges: int = 6
-    covariance_charges: int = 34
-    num_clusters: int = 1
-    direction_charges: int = 0
-    num_directions: int = 80
-    cluster_charges: int = 0
-    cluster_rounds: int = 5
-    mean_clip: float = 12.0
-    covariance_clip: float = 6.5
-    cluster_clip: float = 4.5
-    num_factors: int = 64
+    mean_charges: int = setting(
+        6, "Charges for the classes' mean images and sizes; 0 where the moments are not needed.", at_least(0))
+    covariance_charges: int = setting(
+        34, "Charges for the covariances of classes, or of clusters; 0 where the moments are not needed.", at_least(0))
+    num_clusters: int = setting(
+        1, "Gaussians per class. One is of images at half the resolution. More are of images at their own, in the "
+        "directions of largest variance, which helps only with little noise.", at_least(1))
+    direction_charges: int = setting(
+        0, "Charges for these directions; 0 for one Gaussian per class.", at_least(0))
+    num_directions: int = setting(80, "Number of these directions.", at_least(1))
+    cluster_charges: int = setting(
+        0, "Charges for each round in which clusters are looked for; 0 for one Gaussian per class.", at_least(0))
+    cluster_rounds: int = setting(5, "Number of these rounds.", at_least(1))
+    mean_clip: float = setting(12.0, "l2 norm that images are shortened to.", positive)
+    covariance_clip: float = setting(
+        6.5, "l2 norm that differences between images and their class's mean are shortened to.", positive)
+    cluster_clip: float = setting(
+        4.5, "l2 norm that differences between images and their cluster's mean are shortened to.", positive)
+    num_factors: int = setting(64, "Directions, at most, in which images of one Gaussian vary.", at_least(1))
 
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("num_factors", "num_clusters", "num_directions", "cluster_rounds"):
-            _validate.integer(name, getattr(self, name), at_least=1)
-        for name in ("mean_charges", "covariance_charges", "direction_charges", "cluster_charges"):
-            _validate.integer(name, getattr(self, name), at_least=0)
-        for name in ("mean_clip", "covariance_clip", "cluster_clip"):
-            _validate.positive(name, getattr(self, name))
+    GROUP: typing.ClassVar[str] = "mechanism"
 
 
 _FIRST = 6  # directions in which the first centres differ

@@ -23,42 +23,34 @@ import dataclasses
 import typing
 from typing import Any
 
-from datalens_tf import _validate
 from datalens_tf.mechanisms.confident_gnmax import RealOrFake
 from datalens_tf.methods.pate_gan import LabelledStudent, PateGanConfig
 from datalens_tf.methods.voting import PateSynthesizer
+from datalens_tf.settings import between, positive, setting
 
 CHOOSE_WHEN = "the PrivacyVerse report's PATE with a conditional GAN is to be compared"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PateCganConfig(PateGanConfig):
-    """Settings of PATE-CGAN.
-
-    Attributes:
-      discriminator_units: width of a discriminator's hidden layer.
-      discriminator_filters: none here: layers are dense.
-      vote_threshold: fraction of N that the noisy larger number of votes for an answer must reach, in [0, 1].
-      threshold_noise_ratio: standard deviation of the noise on that number, divided by noise_stddev.
-    """
+    """Settings of PATE-CGAN."""
 
     method: str = "pate_cgan"
     num_teachers: int = 10
     num_steps: int = 100
-    discriminator_units: int = 128
-    vote_threshold: float = 0.7
-    threshold_noise_ratio: float = 1.0
+    discriminator_filters: int = setting(8, "Not used by this method, whose layers are dense.")
+    discriminator_units: int = setting(128, "Width of a discriminator's hidden layer.")
+    vote_threshold: float = setting(
+        0.7, "Fraction of N that the noisy larger number of votes for an answer must reach, in [0, 1].", between(0, 1),
+        group="mechanism")
+    threshold_noise_ratio: float = setting(
+        1.0, "Standard deviation of the noise on that number, divided by noise_stddev.", positive, group="mechanism")
 
     CHOSEN: typing.ClassVar[str] = (
         "vote_threshold, threshold_noise_ratio, learning rates and numbers of steps were chosen on MNIST, whose real "
         "test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     NETWORK: typing.ClassVar[str] = "dense"
-
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.positive("threshold_noise_ratio", self.threshold_noise_ratio)
-        _validate.between("vote_threshold", self.vote_threshold, 0, 1)
 
     def mechanism(self) -> RealOrFake:
         return RealOrFake(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev,

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _validate, rng
+from datalens_tf import rng
 from datalens_tf.mechanisms.real_votes import RealVotes
 from datalens_tf.methods.voting import PateConfig, PateSynthesizer
+from datalens_tf.settings import at_least, positive, setting
 from datalens_tf.training.student import Student, draw_latents
 from datalens_tf.training.teachers import build_teachers
 
@@ -31,33 +32,23 @@ CHOOSE_WHEN = "the baseline of votes on real or fake is wanted"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PateGanConfig(PateConfig):
-    """Settings of PATE-GAN.
-
-    Attributes:
-      student_steps: steps of the student discriminator, each followed by one of the generator, per release. They
-        learn from the labels released so far: post-processing, free in privacy.
-      student_batch_size: images in each of these steps.
-      replay_releases: how many of the latest releases the student discriminator learns from.
-      student_discriminator_learning_rate: of the student discriminator's Adam.
-    """
+    """Settings of PATE-GAN."""
 
     method: str = "pate_gan"
-    student_steps: int = 5
-    student_batch_size: int = 64
-    replay_releases: int = 20
-    student_discriminator_learning_rate: float = 5e-4
+    student_steps: int = setting(
+        5, "Steps of the student discriminator, each followed by one of the generator, per release. They learn "
+        "from the labels released so far: post-processing, free in privacy.", at_least(1), group="generator")
+    student_batch_size: int = setting(64, "Images in each of these steps.", at_least(1), group="generator")
+    replay_releases: int = setting(
+        20, "How many of the latest releases the student discriminator learns from.", at_least(1), group="generator")
+    student_discriminator_learning_rate: float = setting(
+        5e-4, "Learning rate of the student discriminator's Adam.", positive, group="generator")
     student_learning_rate: float = 5e-4
 
     CHOSEN: typing.ClassVar[str] = (
         "num_teachers, instance_noise, learning rates and numbers of steps were chosen on MNIST, whose real test split "
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("student_steps", "student_batch_size", "replay_releases"):
-            _validate.integer(name, getattr(self, name), at_least=1)
-        _validate.positive("student_discriminator_learning_rate", self.student_discriminator_learning_rate)
 
     def mechanism(self) -> RealVotes:
         return RealVotes(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev)

@@ -8,13 +8,12 @@ Nothing else lists methods.
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Mapping
 
-from datalens_tf import _files, _folders, _validate
+from datalens_tf import _folders, _validate
 from datalens_tf import methods as _folder
 from datalens_tf.config import MethodConfig
-from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.settings import json_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +67,7 @@ def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> 
 
 def config_from_json(text: str) -> MethodConfig:
     """Settings of whatever method from the text of a `config.json`; raises InvalidArgumentError on anything else."""
-    try:
-        fields = _files.parse_json(text)
-    except ValueError as error:
-        raise InvalidArgumentError(f"Expected a JSON configuration: {error}.") from error
-    if not isinstance(fields, Mapping):
-        raise InvalidArgumentError("Expected a JSON configuration to be an object of settings.")
+    fields = json_fields(text)
     method = fields.get("method", "datalens")
     _validate.require(isinstance(method, str), "method", method, "to be text")
     return config_class(method).from_json(text)

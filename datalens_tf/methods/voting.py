@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import pathlib
+import typing
 from typing import Any, ClassVar
 
 import dp_accounting
@@ -16,6 +17,7 @@ from datalens_tf.data.datasets import Dataset
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.serving.export import read_metadata
+from datalens_tf.settings import positive, setting
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.student import Student
 from datalens_tf.training.trainer import Trainer, replay
@@ -23,45 +25,34 @@ from datalens_tf.training.trainer import Trainer, replay
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PateConfig(VotingConfig):
-    """Settings of the methods whose teachers vote, beside DataLens (private aggregation of teacher ensembles).
+    """Settings of the methods whose teachers vote, beside DataLens (private aggregation of teacher ensembles)."""
 
-    Attributes:
-      noise_stddev: standard deviation of the noise on the number of votes for an answer; None calibrates it to the
-        budget and num_steps.
-    """
-
+    num_steps: int = 500
+    noise_stddev: float | None = setting(
+        None, "Standard deviation of the noise on the number of votes for an answer. With none, it is "
+        "calibrated to the budget and num_steps.")
     generator_filters: int = 32
     generator_units: int = 256
     ema_decay: float = 0.99
 
-    def __post_init__(self):
-        super().__post_init__()
-        _validate.integer("num_steps", self.num_steps, at_least=1)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompressedConfig(PateConfig):
-    """Settings of DataLens with another compressor than TopAgg.
-
-    Attributes:
-      clip: per-coordinate gradient clip [c], for gradients divided by m; None leaves gradients unclipped.
-      step_size: how far an image is moved along the released direction [gamma], in pixel units.
-    """
+    """Settings of DataLens with another compressor than TopAgg."""
 
     num_teachers: int = 4000
     batch_size: int = 15
     num_steps: int = 100
     teacher_batch_size: int = 15
-    clip: float | None = 1e-5
-    step_size: float = 1e-3
+    clip: float | None = setting(
+        1e-5, "Gradient clip per coordinate [c], for gradients divided by m. None leaves gradients "
+        "unclipped.", positive)
+    step_size: float = setting(
+        1e-3, "How far an image is moved along the released direction [gamma], in pixel units.", positive)
     instance_noise: float = 1.0
     ema_decay: float = 0.9
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.clip is not None:
-            _validate.positive("clip", self.clip)
-        _validate.positive("step_size", self.step_size)
+    GROUP: typing.ClassVar[str] = "mechanism"
 
 
 _ASSUMPTIONS = (

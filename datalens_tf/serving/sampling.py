@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from datalens_tf import _validate, rng
-from datalens_tf.config import LATENT_DISTRIBUTIONS, check_magnitudes
+from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.settings import check_magnitudes
 
 _MOST_IMAGES = 2**27
 

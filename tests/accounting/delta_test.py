@@ -12,11 +12,11 @@ from datalens_tf.classification.classifier import PrivateClassifier
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate import train_pate
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.cli.common import field_names
 from datalens_tf.errors import InvalidArgumentError, PrivacyWarning
 from datalens_tf.methods.datalens import PRESETS, DataLensConfig
 from datalens_tf.methods.fed_gs_wgan import FedGsWganConfig
 from datalens_tf.methods.registry import config_classes, synthesizer
+from datalens_tf.settings import declared
 from datalens_tf.training.run_folder import RunFolder, open_run
 from tests.training import tiny
 
@@ -62,7 +62,7 @@ def test_every_method_refuses_before_anything_is_charged(method, tmp_path):
     data, kind = tiny.dataset(), config_classes()[method]
     small = {"num_users": 20, "num_teachers": 2, "num_discriminators": 2, "top_k": 5, "num_steps": 1,
              "noise_multiplier": 9.0, "critic_filters": 2, "discriminator_filters": 2, "generator_filters": 2}
-    changes = {name: value for name, value in small.items() if name in field_names(kind)}
+    changes = {name: value for name, value in small.items() if name in declared(kind)}
     config = kind(method=method, epsilon=10.0, delta=0.5, **changes)
     run = synthesizer(method)(config, run_dir=tmp_path)
     with pytest.raises(InvalidArgumentError, match="delta=0.5 .*n=20 .*--allow_large_delta"):

@@ -5,9 +5,9 @@ import pytest
 
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.cli.common import field_names
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.registry import config_class, config_classes, config_from_json
+from datalens_tf.settings import declared
 
 
 @pytest.mark.parametrize("method", sorted(config_classes()))
@@ -45,4 +45,4 @@ def test_every_method_says_on_which_data_its_constants_were_chosen(kind):
     assert {"CHOSEN", "CHOSEN_ON"} <= set(vars(kind)), "say for the statement on which data its constants were chosen"
     assert "MNIST" in kind.CHOSEN and kind.CHOSEN.endswith(".") and "mnist" in kind.CHOSEN_ON
     named = set(re.findall(r"\b[a-z0-9]+_[a-z0-9_]+\b", kind.CHOSEN)) - set(config_classes())
-    assert not named - set(field_names(kind))
+    assert not named - set(declared(kind))
