@@ -1,5 +1,6 @@
 """`datalens classify`, in this process: what a user types and what comes back."""
 
+import functools
 import json
 import os
 import re
@@ -14,29 +15,16 @@ import tensorflow as tf
 from datalens_tf import cli
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.training import callbacks, loop
+from tests.cli.commands import refused
 
 layers = tf.keras.layers
 TINY = ["--dataset=digits", "--network=large", "--epsilon=50", "--batch_size=20", "--num_steps=4", "--accountant=rdp"]
 
 
-@pytest.fixture(name="datalens")
-def make_datalens(capfd):
-    """Runs a command line; returns exit status, stdout and stderr."""
-
-    def run(*words):
-        capfd.readouterr()
-        status = cli.main(["classify", *[str(word) for word in words]])
-        return status, *capfd.readouterr()
-
-    return run
-
-
-def refused(result, *texts):
-    """That a command ended with status 2 and one line, which holds the texts."""
-    assert result[0] == 2 and result[1] == "" and len(result[2].strip().splitlines()) == 1, result
-    assert result[2].startswith("datalens: ") and "Traceback" not in result[2]
-    for text in texts:
-        assert text in result[2], result[2]
+@pytest.fixture(name="classify")
+def fixture_classify(datalens):
+    """Runs the command; returns exit status, stdout and stderr."""
+    return functools.partial(datalens, "classify")
 
 
 @pytest.fixture(scope="module", name="folder")
@@ -51,11 +39,11 @@ def make_folder(tmp_path_factory):
     return folder
 
 
-def test_interrupted_resumed_and_asked_again(folder, datalens):
+def test_interrupted_resumed_and_asked_again(folder, classify):
     assert len(PrivacyLedger.read(folder / "ledger.jsonl").charges) == 2 and not (folder / "privacy.json").exists()
-    refused(datalens("--output_dir", folder, *TINY), "holds a run", "--resume")
-    refused(datalens("--output_dir", folder, "--resume", "--top_k_norm=0.5"), "top_k_norm=1.0, not 0.5")
-    status, out, _ = datalens("--output_dir", folder, "--resume")
+    refused(classify("--output_dir", folder, *TINY), "holds a run", "--resume")
+    refused(classify("--output_dir", folder, "--resume", "--top_k_norm=0.5"), "top_k_norm=1.0, not 0.5")
+    status, out, _ = classify("--output_dir", folder, "--resume")
     assert status == 0 and len(PrivacyLedger.read(folder / "ledger.jsonl").charges) == 4
     statement = json.loads((folder / "privacy.json").read_text())
     assert "Differential-privacy statement" in out and statement["num_burnt_charges"] == 0
@@ -65,31 +53,31 @@ def test_interrupted_resumed_and_asked_again(folder, datalens):
         "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "SHA256SUMS", "classifier.keras", "saved_model",
         "private"}
     ledger = (folder / "ledger.jsonl").read_bytes()
-    again = datalens("--output_dir", folder, "--resume")
+    again = classify("--output_dir", folder, "--resume")
     assert again[:2] == (0, out) and (folder / "ledger.jsonl").read_bytes() == ledger
 
 
-def test_models_and_features_from_files(tmp_path, datalens, monkeypatch):
+def test_models_and_features_from_files(tmp_path, classify, monkeypatch):
     features = tf.keras.Sequential([layers.Input((8, 8, 1)), layers.Conv2D(3, 3), layers.GlobalMaxPooling2D()])
     features.save(tmp_path / "features.keras")
     tf.keras.Sequential([layers.Input((3,)), layers.Dense(10, activation="softmax")]).save(tmp_path / "model.keras")
     monkeypatch.chdir(tmp_path)
-    status, out, err = datalens("--output_dir=run", "--features=features.keras", "--model=model.keras",
+    status, out, err = classify("--output_dir=run", "--features=features.keras", "--model=model.keras",
                                 "--learning_rate=0.01", *TINY)
     assert status == 0, err
     saved = tf.keras.models.load_model(tmp_path / "run/classifier.keras")
     np.testing.assert_array_equal(saved.get_weights()[0], features.get_weights()[0])
     assert saved.output_shape == (None, 10) and "accuracy" in out
     monkeypatch.chdir("/")
-    assert datalens(f"--output_dir={tmp_path / 'run'}", "--resume")[0] == 0  # From anywhere.
-    refused(datalens("--output_dir", tmp_path / "other", "--features", tmp_path / "model.keras", *TINY),
+    assert classify(f"--output_dir={tmp_path / 'run'}", "--resume")[0] == 0  # From anywhere.
+    refused(classify("--output_dir", tmp_path / "other", "--features", tmp_path / "model.keras", *TINY),
             "features.input_shape=(None, 3) to be (None, 8, 8, 1)")
 
 
-def test_data_without_a_test_split_and_no_budget(tmp_path, datalens):
+def test_data_without_a_test_split_and_no_budget(tmp_path, classify):
     random = np.random.default_rng(0)
     np.savez(tmp_path / "data.npz", x=random.integers(0, 255, (30, 8, 8, 1)).astype(np.uint8), y=np.arange(30) % 2)
-    status, out, _ = datalens(f"--dataset=npz:{tmp_path / 'data.npz'}", "--output_dir", tmp_path / "run",
+    status, out, _ = classify(f"--dataset=npz:{tmp_path / 'data.npz'}", "--output_dir", tmp_path / "run",
                               "--epsilon=none", "--num_steps=2", "--network=large", "--batch_size=10")
     assert status == 0 and out.startswith("NOT PRIVATE") and re.search("no accuracy: .*no y_test", out)
 
@@ -104,8 +92,8 @@ def test_data_without_a_test_split_and_no_budget(tmp_path, datalens):
     (["--dataset=digits", "--accountant=gdp"], ["accountant='gdp' to be one of rdp, pld"]),
     (["--dataset=digits", "--insecure_noise_seed=1"], ["--insecure_noise_seed"]),
     (["--dataset=digits", "--network=large", "--epsilon=0.001", "--noise_multiplier=0.5"], [])])
-def test_mistakes_are_one_line(words, texts, tmp_path, datalens):
-    result = datalens("--output_dir", tmp_path / "run", *words)
+def test_mistakes_are_one_line(words, texts, tmp_path, classify):
+    result = classify("--output_dir", tmp_path / "run", *words)
     if not texts:
         assert result[0] == 3 and "does not pay for another step" in result[2]
         return
@@ -113,10 +101,10 @@ def test_mistakes_are_one_line(words, texts, tmp_path, datalens):
     assert not (tmp_path / "run/ledger.jsonl").exists()
 
 
-def test_a_run_of_another_command_is_refused(tmp_path, datalens):
+def test_a_run_of_another_command_is_refused(tmp_path, classify):
     (tmp_path / "config.json").write_text('{"method": "datalens", "dataset": "digits"}')
     (tmp_path / "ledger.jsonl").write_text("")
-    refused(datalens("--output_dir", tmp_path, "--resume"), "config.json", "of a classifier", "method='datalens'")
+    refused(classify("--output_dir", tmp_path, "--resume"), "config.json", "of a classifier", "method='datalens'")
 
 
 def test_help_does_not_wait_for_tensorflow():

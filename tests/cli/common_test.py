@@ -18,18 +18,6 @@ COMMANDS = {"train": MERF,
                               "--aggregator=gnmax"]}
 
 
-@pytest.fixture(name="datalens")
-def make_datalens(capfd):
-    """Runs a command line; returns exit status, stdout and stderr."""
-
-    def run(*words):
-        capfd.readouterr()
-        status = cli.main([str(word) for word in words])
-        return status, *capfd.readouterr()
-
-    return run
-
-
 def archive(path, num_undeclared, last=9):
     """Digits of the classes 0 to 2, and some records of other labels."""
     arrays = {}

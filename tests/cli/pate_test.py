@@ -1,5 +1,6 @@
 """`datalens pate-classify`: what a user types and what comes back."""
 
+import functools
 import json
 
 import numpy as np
@@ -13,17 +14,11 @@ TINY = ["--dataset=digits", "--num_teachers=8", "--num_queries=40", "--epsilon=5
 
 
 @pytest.fixture(name="classify")
-def make_classify(capfd, monkeypatch):
+def fixture_classify(datalens, monkeypatch):
     """Runs the command with students that learn nothing; returns exit status, stdout and stderr."""
     monkeypatch.setattr(student, "train_student", lambda images, labels, settings: classifier.paper_classifier(
         settings.image_shape, settings.num_classes, settings.seed))
-
-    def run(*words):
-        capfd.readouterr()
-        status = cli.main(["pate-classify", *map(str, words)])
-        return status, *capfd.readouterr()
-
-    return run
+    return functools.partial(datalens, "pate-classify")
 
 
 def test_a_run_says_what_it_promises_and_how_good_it_is(classify, tmp_path):

@@ -19,10 +19,7 @@ from datalens_tf.config import config_digest
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, synthesizer
-
-TINY = ["--num_teachers=4", "--num_steps=3", "--top_k=10", "--batch_size=4", "--noise_stddev=20", "--epsilon=100",
-        "--generator_filters=4", "--generator_units=16", "--discriminator_filters=4", "--discriminator_units=8",
-        "--latent_dim=4", "--warmup_teacher_steps=1", "--teacher_steps=1"]
+from tests.cli.commands import TINY
 
 
 def run(*words):

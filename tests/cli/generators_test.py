@@ -1,0 +1,78 @@
+"""`datalens sample` and `datalens export`: what a user types and what comes back."""
+
+import shutil
+import socket
+
+import numpy as np
+import pytest
+
+from datalens_tf.data.registry import load_dataset
+from tests.cli.commands import refused
+
+
+def test_sample_to_an_archive(finished, tmp_path, datalens):
+    for name in ("a", "b"):
+        status, _, err = datalens("sample", "--model", finished, "--num_samples=30", "--seed=7", "--output",
+                                  tmp_path / f"new/{name}.npz")
+        assert (status, err) == (0, "")
+    a, b = np.load(tmp_path / "new/a.npz"), np.load(tmp_path / "new/b.npz")
+    assert a["x"].shape == (30, 8, 8, 1) and a["x"].dtype == np.uint8 and a["y"].dtype == np.int64
+    assert np.bincount(a["y"]).tolist() == [3] * 10
+    assert np.array_equal(a["x"], b["x"]) and np.array_equal(a["y"], b["y"])
+
+
+def test_sample_to_pictures_that_are_a_data_set(finished, tmp_path, datalens):
+    folder = tmp_path / "pictures"
+    words = "sample", "--model", finished / "generator/1", "--labels=3,5", "--num_samples=5", "--output", folder
+    assert datalens(*words)[0] == 0
+    dataset = load_dataset(f"folder:{folder}")
+    assert dataset.class_names == ("3", "5") and np.bincount(dataset.labels).tolist() == [3, 2]
+    assert dataset.image_shape == (8, 8, 1)
+    refused(datalens(*words), "new or empty folder")
+
+
+@pytest.mark.parametrize("words,text", [
+    (["--num_samples=0"], "num_samples=0 >= 1"), (["--num_samples=-1", "--labels=1"], "num_samples=-1 >= 1"),
+    (["--labels=10"], "labels in [0, 10)"), (["--labels=a"], "--labels"), (["--labels="], "--labels"),
+])
+def test_sample_of_nonsense(words, text, finished, tmp_path, datalens):
+    refused(datalens("sample", "--model", finished, "--output", tmp_path / "x.npz", *words), text)
+
+
+def test_models_that_are_none(interrupted, tmp_path, datalens):
+    refused(datalens("sample", "--model", tmp_path / "nowhere", "--output", tmp_path / "x.npz"), "nowhere")
+    refused(datalens("sample", "--model", interrupted[0], "--output", tmp_path / "x.npz"), "no finished run")
+    refused(datalens("export", "--run_dir", interrupted[0], "--output_dir", tmp_path / "serving"), "no finished run")
+    refused(datalens("export", "--run_dir", tmp_path, "--output_dir", tmp_path / "serving"), "config.json")
+
+
+def test_a_server_that_does_not_answer_exits_1(datalens, tmp_path):
+    with socket.socket() as nobody:  # Bound, but nobody listens.
+        nobody.bind(("localhost", 0))
+        refused(datalens("sample", f"--server=http://localhost:{nobody.getsockname()[1]}", "--model=mnist",
+                         "--retries=0", "--num_samples=3", "--output", tmp_path / "x.npz"), "did not answer", status=1)
+
+
+def test_export_once_per_version(finished, tmp_path, datalens):
+    words = "export", "--run_dir", finished, "--output_dir", tmp_path / "serving"
+    assert datalens(*words) == (0, f"{tmp_path / 'serving/1'}\n", "")
+    assert (tmp_path / "serving/1/saved_model.pb").is_file()
+    refused(datalens(*words), "version=1")
+    refused(datalens(*words, "--version=0"), "version=0 >= 1")
+    refused(datalens(*words, "--version=2", f"--license_file={tmp_path / 'none'}"), "--license_file=")
+    (tmp_path / "terms").write_text("For research only.")
+    assert datalens(*words, "--version=12", f"--license_file={tmp_path / 'terms'}")[0] == 0
+    assert (tmp_path / "serving/12/assets.extra/LICENSE").read_text() == "For research only."
+
+
+def test_a_card_has_scores_on_real_data_only_if_asked(finished, tmp_path, datalens, small_protocol):
+    run = shutil.copytree(finished, tmp_path / "run")
+    words = "export", "--run_dir", run, "--output_dir", tmp_path / "serving"
+    refused(datalens(*words, "--with_metrics"), "metrics.json", "Evaluate the run first")
+    assert datalens("evaluate", "--samples", run, "--quick", "--metrics=utility", "--epochs=1")[0] == 0
+    for version, flags in enumerate(([], ["--with_metrics"]), 1):
+        assert datalens(*words, f"--version={version}", *flags)[0] == 0
+        card = (tmp_path / f"serving/{version}/assets.extra/MODEL_CARD.md").read_text()
+        assert ("real test records of digits" in card) == bool(flags)
+        assert ("Not measured, or left out" in card) != bool(flags)
+    refused(datalens(*words, "--version=3", "--step=2", "--with_metrics"), "step=2 without metrics")

@@ -1,0 +1,61 @@
+"""`datalens privacy` and `datalens audit`: what a user types and what comes back."""
+
+import json
+import re
+
+import pytest
+
+from datalens_tf.methods.registry import config_class
+from tests.cli.commands import refused
+
+
+def test_privacy_shows_the_papers_steps(datalens):
+    status, out, err = datalens("privacy", "--preset=mnist", "--epsilon=1", "--json")
+    report = json.loads(out)
+    assert (status, err) == (0, "")
+    assert report["steps"] == {"classic_rdp": 86, "rdp": 127, "pld": 149, "gdp": 149}
+    assert report["epsilon_of_steps"]["classic_rdp"]["classic_rdp"] == pytest.approx(0.99571, abs=5e-6)
+    assert report["epsilon_of_steps"]["gdp"]["gdp"] == pytest.approx(0.99747, abs=1e-5)
+    assert report["l2_sensitivity"] == pytest.approx(2 * (200 * 15) ** 0.5)
+    assert "epsilon" not in report and "calibrated_noise_stddev" not in report
+
+
+def test_privacy_of_given_steps(datalens):
+    words = "privacy", "--top_k=200", "--noise_stddev=5000", "--batch_size=15", "--num_steps=100"
+    report = json.loads(datalens(*words, "--json")[1])
+    expected = {"classic_rdp": 1.07532, "rdp": 0.87698, "pld": 0.80161, "gdp": 0.80161}
+    assert report["epsilon"] == pytest.approx(expected, abs=1e-5) and "steps" not in report
+    assert json.loads(datalens(*words, "--json", "--accountant=rdp")[1])["epsilon"].keys() == {"rdp"}
+
+
+def test_privacy_calibrates_the_noise(datalens):
+    report = json.loads(datalens("privacy", "--preset=mnist", "--epsilon=1", "--num_steps=100", "--json")[1])
+    for name, sigma in report["calibrated_noise_stddev"].items():
+        words = "privacy", "--preset=mnist", "--num_steps=100", f"--noise_stddev={sigma}", "--json"
+        assert 0.9999 < json.loads(datalens(*words)[1])["epsilon"][name] <= 1.0
+
+
+def test_privacy_prints_tables(datalens):
+    status, out, _ = datalens("privacy", "--preset=mnist", "--epsilon=0.05", "--num_steps=100")
+    assert status == 0 and "noise multiplier 45.6435" in out
+    assert re.search(r"^classic_rdp +1\.0754$", out, re.MULTILINE)
+    assert re.search(r"^classic_rdp +unreachable$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words,text", [
+    (["--preset=mnist", "--epsilon=0"], "epsilon=0.0 > 0"),
+    (["--preset=mnist", "--noise_stddev=0"], "noise_stddev=0.0 > 0"),
+    (["--preset=mnist", "--top_k=0"], "top_k=0 >= 1"),
+    (["--num_steps=0"], "num_steps=0 >= 1"),
+    (["--num_steps=5", "--delta=0"], "delta=0.0 in (0, 1)"),
+    (["--preset=nope"], "preset='nope'"),
+    (["--num_steps=5", "--accountant=hope"], "'hope'"),
+])
+def test_privacy_of_nonsense(words, text, datalens):
+    refused(datalens("privacy", *words), text)
+
+
+def test_audit_is_for_votes(tmp_path, datalens):
+    (tmp_path / "config.json").write_text(config_class("dp_merf")().to_json())
+    status, _, err = datalens("audit", "--run_dir", tmp_path)
+    assert status == 2 and "of the method datalens to audit, got one of dp_merf" in err
