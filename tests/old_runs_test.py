@@ -22,7 +22,7 @@ def fixture_old(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("method", ["datalens", "dp_gan", "dp_merf"])
+@pytest.mark.parametrize("method", ["datalens", *(pytest.param(method, marks=pytest.mark.slow) for method in ("dp_gan", "dp_merf"))])
 def test_a_finished_run_is_sampled_evaluated_exported_and_verified(old, method, tmp_path, capfd):
     run = old / f"{method}_finished"
     assert cli.main(["sample", f"--model={run}", "--num_samples=3", f"--output={tmp_path / 'x.npz'}"]) == 0
@@ -34,7 +34,8 @@ def test_a_finished_run_is_sampled_evaluated_exported_and_verified(old, method, 
     assert exported["epsilon"] == stated["epsilon"] > 0
 
 
-@pytest.mark.parametrize("method", ["datalens", "dp_gan", "dp_merf", "gs_wgan"])
+@pytest.mark.parametrize("method", [
+    "datalens", *(pytest.param(method, marks=pytest.mark.slow) for method in ("dp_gan", "dp_merf", "gs_wgan"))])
 def test_an_interrupted_run_continues(old, method):
     run = old / f"{method}_interrupted"
     charged = len((run / "ledger.jsonl").read_text().splitlines()) - 1

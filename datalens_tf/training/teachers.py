@@ -56,10 +56,29 @@ class TeacherRound:
             tf.constant(self.noise))
 
 
+@dataclasses.dataclass(frozen=True)
+class _TeacherSettings:
+    """The settings that a chunk's computation depends on, under the names that they have in `VotingConfig`."""
+
+    NETWORK: str
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    discriminator_filters: int
+    discriminator_units: int
+    precision: str
+    learning_rate: float
+    beta_1: float
+    beta_2: float
+
+    @classmethod
+    def of(cls, config: VotingConfig) -> "_TeacherSettings":
+        return cls(**{field.name: getattr(config, field.name) for field in dataclasses.fields(cls)})
+
+
 class _Chunk:
     """The compiled computation for a fixed number of teachers. Holds work space, not state."""
 
-    def __init__(self, size: int, config: VotingConfig, mechanism: Mechanism):
+    def __init__(self, size: int, config: _TeacherSettings, mechanism: Mechanism):
         self._config, self._mechanism = config, mechanism
         self._model = build_teachers(config, size)
         # Compiled: every array is read and written once, and memory is what bounds this.
@@ -121,8 +140,8 @@ _IDLE: dict[tuple, list[_Chunk]] = collections.defaultdict(list)
 _BUILDING = threading.Lock()
 
 
-def adam(config: VotingConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor
-         ) -> list[tf.Tensor]:
+def adam(config: VotingConfig | _TeacherSettings, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor],
+         step: tf.Tensor) -> list[tf.Tensor]:
     """One Adam step (Kingma and Ba, 2015, in the form before their section 2.1), elementwise.
 
     Args:
@@ -146,7 +165,8 @@ def adam(config: VotingConfig, state: Sequence[tf.Tensor], gradients: Sequence[t
     return [array for kind in zip(*new) for array in kind]
 
 
-def build_teachers(config: VotingConfig, size: int) -> EnsembleDiscriminator | EnsembleDenseDiscriminator:
+def build_teachers(config: VotingConfig | _TeacherSettings, size: int
+                   ) -> EnsembleDiscriminator | EnsembleDenseDiscriminator:
     """The discriminators of `size` teachers."""
     if config.NETWORK == "dense":
         return EnsembleDenseDiscriminator(
@@ -317,11 +337,11 @@ class TeacherBank:
             return self._idle(size).pop()
         except IndexError:
             with _BUILDING:
-                return _Chunk(size, self._config, self._mechanism)
+                return _Chunk(size, _TeacherSettings.of(self._config), self._mechanism)
 
     def _idle(self, size: int) -> list[_Chunk]:
         """Work space for this many teachers that is not in use: of any bank, for compiling takes seconds."""
-        return _IDLE[size, self._config, self._mechanism]
+        return _IDLE[size, _TeacherSettings.of(self._config), self._mechanism]
 
 
 def _memory_limit(options: PerformanceOptions) -> float:

@@ -49,6 +49,7 @@ def test_noise_that_is_off_is_caught(tmp_path):
     assert found["releases"]["num_correct"] >= 0.99 * found["releases"]["num_guesses"] > 0.5 * N
 
 
+@pytest.mark.slow
 def test_the_attack_sees_what_little_noise_leaves(tmp_path):
     """It would be blind, and prove nothing, if it did not."""
     class Little(InsecureSeededNoise):
@@ -58,6 +59,7 @@ def test_the_attack_sees_what_little_noise_leaves(tmp_path):
     assert audit(tmp_path, noise=Little(0))["releases"]["epsilon"] > 0.5
 
 
+@pytest.mark.slow
 def test_a_shared_optimizer_slot_is_caught(tmp_path, monkeypatch):
     """Adam's second moments, averaged over the teachers of a chunk."""
     def sharing(config, state, gradients, step):
@@ -72,6 +74,7 @@ def test_a_shared_optimizer_slot_is_caught(tmp_path, monkeypatch):
     assert audit(tmp_path)["num_teachers_disturbed"] > N / 2
 
 
+@pytest.mark.slow
 def test_records_in_every_teacher_are_caught(tmp_path, monkeypatch):
     def everywhere(num_records, num_teachers, seed):
         shards = partition(num_records, num_teachers, seed)
@@ -92,6 +95,7 @@ def test_canaries_change_one_record_of_their_own_teacher():
     assert changed.tolist() == [0, 4] and DATASET.images.max() == altered.images.max() == 255
 
 
+@pytest.mark.slow
 def test_a_run_whose_teachers_are_gone_is_no_proof(tmp_path):
     small = CONFIG.replace(num_teachers=4, num_steps=1)
     audit_training(small, DATASET, tmp_path, num_canaries=4, noise=RoundedGaussianNoise())

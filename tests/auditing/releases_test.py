@@ -65,6 +65,7 @@ def test_many_runs_bound_is_valid_for_gaussian_worlds(mu):
     assert np.median(bounds) > {0.3: -1, 1.0: 0.2, 3.0: 2.0}[mu]
 
 
+@pytest.mark.slow
 def test_the_mechanism_is_as_private_as_it_says_and_the_attack_is_not_blind():
     # So many that the bound, about 1.86 +- 0.26, falls below 0.1 less than once in a million times.
     trials = 4000
@@ -129,6 +130,7 @@ def test_on_the_command_line(tmp_path, capsys):
         assert message in error and len(error.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_training_with_canaries_on_the_command_line(tmp_path, capsys):
     (tmp_path / "config.json").write_text(preset("digits", 10).to_json())
     flags = ["audit", f"--run_dir={tmp_path}", "--trials=30", "--num_teachers=40", "--num_canaries=40", "--num_steps=2",

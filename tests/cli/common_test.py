@@ -30,7 +30,8 @@ def archive(path, num_undeclared, last=9):
     return f"npz:{path}"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [
+    "train", pytest.param("classify", marks=pytest.mark.slow), pytest.param("pate-classify", marks=pytest.mark.slow)])
 def test_nothing_public_tells_how_many_records_are_of_undeclared_classes(command, datalens, tmp_path):
     """Neither output nor files differ between neighbours, but for names that are random and what noise decides."""
     seen = []

@@ -8,8 +8,17 @@ import signal
 import pytest
 
 from datalens_tf import cli
+from datalens_tf.methods import base
 from datalens_tf.training import classifier
 from tests.cli.commands import TINY, on_step
+
+
+@pytest.fixture(scope="package", autouse=True)
+def few_samples():
+    """Finished runs ship 100 samples rather than 10,000, which take longer than the rest of a tiny run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "NUM_SHIPPED_SAMPLES", 100)
+        yield
 
 
 @pytest.fixture(name="datalens")
@@ -24,7 +33,7 @@ def fixture_datalens(capfd):
     return run
 
 
-@pytest.fixture(scope="session", name="interrupted")
+@pytest.fixture(scope="package", name="interrupted")
 def fixture_interrupted(tmp_path_factory):
     """A run folder of a run that was interrupted (SIGINT) in step 2 of 4, and its exit status. Not to be changed."""
     folder = tmp_path_factory.mktemp("runs") / "interrupted"
@@ -34,7 +43,7 @@ def fixture_interrupted(tmp_path_factory):
     return folder, status
 
 
-@pytest.fixture(scope="session", name="finished")
+@pytest.fixture(scope="package", name="finished")
 def fixture_finished(interrupted, tmp_path_factory):
     """The same run, resumed to its end. Not to be changed."""
     folder = shutil.copytree(interrupted[0], tmp_path_factory.mktemp("runs") / "finished")

@@ -78,6 +78,7 @@ def test_no_public_file_of_a_generator_tells_a_place(secret, tmp_path, monkeypat
     assert json.loads((folder / "private/sources.json").read_text()) == {"dataset": f"npz:{tmp_path}/faces.npz"}
 
 
+@pytest.mark.slow
 def test_data_has_the_name_that_it_is_given(secret, tmp_path, capsys):
     folder = tmp_path / "run"
     words = ("train", f"--dataset=npz:{secret}/faces.npz", "--data_name=clinic A", "--output_dir", folder, *TINY)
@@ -93,6 +94,7 @@ def test_data_has_the_name_that_it_is_given(secret, tmp_path, capsys):
         assert "is no name" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_no_public_file_of_a_classifier_tells_a_place(secret, tmp_path, monkeypatch):
     layers = tf.keras.layers
     tf.keras.Sequential([layers.Input((8, 8, 1)), layers.Conv2D(3, 3), layers.GlobalMaxPooling2D()]).save(
@@ -105,6 +107,7 @@ def test_no_public_file_of_a_classifier_tells_a_place(secret, tmp_path, monkeypa
     assert telling(tmp_path / "run", str(secret), "secretplace") == []
 
 
+@pytest.mark.slow
 def test_runs_of_older_versions_go_on_and_tell_no_more(secret, tmp_path):
     """Their settings have the place of the data."""
     folder, place = tmp_path / "run", f"npz:{secret}/faces.npz"
@@ -128,6 +131,7 @@ def test_runs_of_older_versions_go_on_and_tell_no_more(secret, tmp_path):
     assert {path.name for path in public if b"secretplace" in path.read_bytes()} == {"config.json"}
 
 
+@pytest.mark.slow
 def test_python_writes_no_place_either(secret, tmp_path):
     """Nor does who trains from Python: a folder that is resumed is still that of the same settings."""
     data = load_dataset(f"npz:{secret}/faces.npz")

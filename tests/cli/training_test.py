@@ -82,6 +82,7 @@ def test_a_second_interrupt_stops_at_once_and_loses_no_charge(interrupted, tmp_p
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_real_program(tmp_path):
     folder = tmp_path / "run"
     words = [sys.executable, "-m", "datalens_tf", "train", "--dataset=digits", f"--output_dir={folder}", *TINY,
@@ -113,7 +114,7 @@ def make_npz(tmp_path):
 
 @pytest.mark.parametrize("words,texts", [
     ([], ["--preset or --dataset"]),
-    (["--dataset=nope"], ["nope", "digits, mnist"]),
+    (["--dataset=nope"], ["nope", "digits,", "mnist,"]),
     (["--preset=nope"], ["preset='nope'", "mnist"]),
     (["--dataset=digits", "--epsilon=abc"], ["--epsilon", "'abc'", "train --help"]),
     (["--dataset=digits", "--epsilon=0"], ["epsilon=0.0 > 0"]),
@@ -251,7 +252,8 @@ SMALL_METHODS = {
 }
 
 
-@pytest.mark.parametrize("method", SMALL_METHODS)
+@pytest.mark.parametrize("method", [
+    "dp_merf", *(pytest.param(method, marks=pytest.mark.slow) for method in ("dp_gan", "fed_gs_wgan", "dcgan"))])
 def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datalens, small_protocol):
     folder = tmp_path / "run"
     flags = [f"--method={method}", "--dataset=digits", "--generator_filters=4", "--generator_units=8",

@@ -83,6 +83,7 @@ def test_shuffled_labels_are_chance_and_noise_is_far_from_real(tmp_path):
     assert distances == sorted(distances) and distances[2] > 3 * distances[0]
 
 
+@pytest.mark.slow
 def test_what_was_computed_is_kept(tmp_path, monkeypatch):
     first = tiny_evaluation(cache=Cache(tmp_path)).metrics
     monkeypatch.setattr(classifiers, "train_classifier", None)

@@ -119,6 +119,7 @@ def test_copied_records_are_noticed(rng):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.slow
 def test_inception_features_from_a_file(tmp_path, rng, channels):
     path = tmp_path.parent / "inception.h5"  # For both.
     if not path.exists():

@@ -83,6 +83,7 @@ def fixture_browser():
 
 
 @pytest.mark.parametrize("width, scheme", [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")])
+@pytest.mark.slow
 def test_a_browser_shows_it(path, browser, width, scheme):
     browser.get_log("performance"), browser.get_log("browser")  # Those of the page before.
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
@@ -109,6 +110,7 @@ def test_a_browser_shows_it(path, browser, width, scheme):
         assert (paper < ink) == (scheme == "dark") and abs(ink - paper) > 90
 
 
+@pytest.mark.slow
 def test_its_policy_stops_scripts_and_requests(path, browser):
     browser.get(path.as_uri())
     assert smuggled(browser) == {}
@@ -173,6 +175,7 @@ def test_the_time_of_a_step_comes_from_the_private_log(tmp_path):
     assert seconds_per_step(log) is None
 
 
+@pytest.mark.slow
 def test_the_public_report_says_nothing_that_was_measured_on_real_records(tmp_path, facts, browser):
     train = real("train")
     path = write_public_report(tmp_path, facts, (train.images, train.labels))

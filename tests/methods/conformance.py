@@ -29,6 +29,8 @@ class SynthesizerConformance:
     """Subclasses set `CONFIG`: settings that train in seconds on 8x8 images of 3 classes, with a real budget."""
 
     CONFIG: MethodConfig
+    # What takes long is asked of one method of each family by default, of the others in the slow tests.
+    FIRST_OF_ITS_FAMILY: bool = True
 
     @property
     def private(self):
@@ -49,7 +51,7 @@ class SynthesizerConformance:
         assert {path.name for path in run.folder.path.iterdir()} == expected
         assert run.folder.private.stat().st_mode & 0o777 == 0o700
         with np.load(run.folder.samples) as samples:
-            assert samples["x"].dtype == np.uint8 and samples["x"].shape == (10_000, 8, 8, 1)
+            assert samples["x"].dtype == np.uint8 and samples["x"].shape == (100, 8, 8, 1)
             assert set(samples["y"]) == {0, 1, 2}
 
     def test_settings_are_resolved_and_re_runnable(self, run):
@@ -118,6 +120,7 @@ class SynthesizerConformance:
         with pytest.raises(CheckpointError, match="another configuration"):
             self.make(run.folder.path, seed=7).fit(data.images, data.labels)
 
+    @pytest.mark.once_per_family
     def test_interrupted_and_resumed_equals_uninterrupted(self, tmp_path, monkeypatch):
         monkeypatch.setattr(loop, "_REPORT_EVERY", 1)
         data, changes = tiny.dataset(), {"insecure_noise_seed": 3} if self.private else {}
@@ -138,6 +141,7 @@ class SynthesizerConformance:
             assert resumed.privacy_statement()["private"] is False  # Predictable noise.
             assert ledgers.charges(resumed.folder) == ledgers.charges(whole.folder)
 
+    @pytest.mark.once_per_family
     def test_a_record_of_an_undeclared_class_keeps_its_place_and_contributes_nothing(self, run, tmp_path):
         """Whatever its label and its picture are: nothing that leaves knows them, or that there is such a record."""
         worlds = []
@@ -182,6 +186,7 @@ def _without_names(statement):
 class PrivateSynthesizerConformance(SynthesizerConformance):
     """With what only holds where there is noise."""
 
+    @pytest.mark.once_per_family
     def test_seeds_decide_everything_but_the_noise(self, run, tmp_path):
         data = tiny.dataset()
         other = self.make(tmp_path).fit(data.images, data.labels)
@@ -211,6 +216,7 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         with pytest.raises(LedgerError, match=r"ledger\.jsonl lacks charges that .*privacy\.json rests on"):
             self.make(folder).fit(data.images, data.labels)
 
+    @pytest.mark.once_per_family
     def test_that_no_record_is_of_a_declared_class_does_not_show(self, run, tmp_path):
         """Even then a run ends as any other does: all records but one may be the attacker's."""
         data = tiny.dataset()
@@ -222,6 +228,7 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
 class UnlabelledRecordsConformance:
     """Of methods that draw from all records at once; `usable_indices` is for those that deal them out."""
 
+    @pytest.mark.once_per_family
     def test_records_without_a_label_count_nowhere(self, tmp_path):
         """What stands in for the missing label must not matter; the number of records is public, and of all."""
         usable, drawn = np.arange(20) != 4, []

@@ -12,6 +12,7 @@ import pytest
 import datalens_tf
 from datalens_tf.accounting import accountants
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.methods import base
 from datalens_tf.methods.datalens import DataLens
 from datalens_tf.methods.registry import synthesizer
 from tests.training import tiny
@@ -23,9 +24,11 @@ CONFIG = tiny.CONFIG.replace(insecure_noise_seed=None, image_shape=None, num_cla
 
 @pytest.fixture(name="run", scope="module")
 def fixture_run(tmp_path_factory):
-    """A finished run under a real budget."""
+    """A finished run under a real budget, with as many samples as users get."""
     data = tiny.dataset()
-    return DataLens(CONFIG, run_dir=tmp_path_factory.mktemp("run")).fit(data.images, data.labels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "NUM_SHIPPED_SAMPLES", 10_000)
+        return DataLens(CONFIG, run_dir=tmp_path_factory.mktemp("run")).fit(data.images, data.labels)
 
 
 def test_run_folder_has_the_documented_files_and_no_others(run):

@@ -68,6 +68,7 @@ class VotedConformance(PrivateSynthesizerConformance):
         assert statement["noise_stddev"] / statement["l2_sensitivity"] == pytest.approx(
             statement["noise_multiplier_per_step"], rel=1e-12)
 
+    @pytest.mark.once_per_family
     def test_replacing_one_record_disturbs_no_other_teacher(self):
         """Bit by bit: weights, optimizer state, and votes, over several steps."""
         victim, partitions = 7, partition_indices(20, 4, 0)
@@ -87,6 +88,7 @@ class VotedConformance(PrivateSynthesizerConformance):
             assert mine[rest].tobytes() == theirs[rest].tobytes()
         assert any(not np.array_equal(a[owner], b[owner]) for a, b in zip(*map(state, banks)))
 
+    @pytest.mark.once_per_family
     def test_generator_and_epsilon_are_functions_of_settings_and_releases(self, run, tmp_path, monkeypatch):
         """Other records with the same releases give the same generator and ledger: nothing else was looked at."""
         trainer, stored = self.trainer(tmp_path, tiny.dataset(seed=5)), run.trainer.releases

@@ -79,6 +79,7 @@ def run(environment, script, *words):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("script,words", [(script, words) for script, lines in COMMANDS.items() for words in lines],
                          ids=lambda value: value if isinstance(value, str) else "_".join(value[:1]))
 def test_a_script_runs(script, words, environment):
@@ -86,6 +87,7 @@ def test_a_script_runs(script, words, environment):
     assert printed.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_finished_run_is_released(environment, tmp_path):
     run(environment, SCRIPTS / "mnist.sh", "10")

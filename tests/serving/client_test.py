@@ -101,6 +101,7 @@ def test_addresses_that_are_none(url):
         Client(url, model="tiny", retries=0)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_and_comes_back_loses_nothing(folder, tmp_path, capsys):
     served = Served(folder).start()
     try:
@@ -164,6 +165,7 @@ class TestInterface:
         assert definition["inputs"]["seed"]["dtype"] == "DT_INT64"
         assert definition["inputs"]["seed"]["tensor_shape"]["dim"][0]["size"] == "-1"
 
+    @pytest.mark.slow
     def test_a_thousand_malformed_requests_at_once(self, served):
         """All are answered with an error that says what is wrong, and the server neither dies nor grows."""
         bodies = [

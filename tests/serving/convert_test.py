@@ -113,6 +113,7 @@ def status(browser):
     return browser.find_element("id", "status").text
 
 
+@pytest.mark.slow
 class TestPage:
 
     def test_it_says_what_holds(self, browser):

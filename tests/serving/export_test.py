@@ -96,6 +96,7 @@ def alone(exported, tmp_path_factory):
     return folder, [dict(np.load(folder / f"{run}.npz")) for run in "12"]
 
 
+@pytest.mark.slow
 def test_a_foreign_process_gets_the_generators_images(generator, alone):
     folder, runs = alone
     expected = generator([np.load(folder / "latents.npy"), np.array([0, 1, 2, 2, 1])], training=False)
@@ -106,6 +107,7 @@ def test_a_foreign_process_gets_the_generators_images(generator, alone):
         assert run["fresh"].shape == run["sample"].shape == (5, 8, 4, 1)
 
 
+@pytest.mark.slow
 def test_seeds_reproduce_and_default_latents_are_fresh(alone):
     first, second = alone[1]
     np.testing.assert_array_equal(first["sample"], second["sample"])
@@ -114,6 +116,7 @@ def test_seeds_reproduce_and_default_latents_are_fresh(alone):
     assert not np.array_equal(first["fresh"], second["fresh"])
 
 
+@pytest.mark.slow
 def test_tensorflows_own_program_runs_it(alone, exported, tmp_path):
     program = os.path.join(os.path.dirname(sys.executable), "saved_model_cli")
     subprocess.run([program, "run", "--dir", exported, "--tag_set", "serve", "--signature_def", "sample",

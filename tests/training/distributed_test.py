@@ -226,6 +226,7 @@ def train(run_dir, options=RAY, config=CONFIG, dataset=None, **actions):
     return trainer, trainer.run()
 
 
+@pytest.mark.slow
 def test_actors_give_the_same_generator_as_one_process(ray, tmp_path, reference):
     trainer, student = train(tmp_path)
     assert released_bytes(student) == reference
@@ -233,6 +234,7 @@ def test_actors_give_the_same_generator_as_one_process(ray, tmp_path, reference)
     wait_for_their_end()
 
 
+@pytest.mark.slow
 def test_killed_and_stalled_actors_are_replaced_from_their_own_checkpoints(ray, tmp_path, reference):
     # Long enough for an actor on a busy machine to load TensorFlow and compile its teachers.
     options = PerformanceOptions(distribute="ray", num_actors=2, actor_timeout_minutes=1.5)
@@ -242,6 +244,7 @@ def test_killed_and_stalled_actors_are_replaced_from_their_own_checkpoints(ray, 
     assert trainer.num_burnt == 0 and len(trainer.ledger.charges) == CONFIG.num_steps
 
 
+@pytest.mark.slow
 def test_a_lost_machine_costs_time_and_no_charge(ray, tmp_path, reference):
     def lose():
         kill_one()
@@ -252,6 +255,7 @@ def test_a_lost_machine_costs_time_and_no_charge(ray, tmp_path, reference):
     assert released_bytes(student) == reference and len(trainer.ledger.charges) == CONFIG.num_steps
 
 
+@pytest.mark.slow
 def test_a_driver_that_dies_is_continued(ray, tmp_path, reference):
     class Death(Exception):
         pass
@@ -266,6 +270,7 @@ def test_a_driver_that_dies_is_continued(ray, tmp_path, reference):
     assert trainer.num_burnt == 0
 
 
+@pytest.mark.slow
 def test_errors_of_an_actor_are_the_users_own_and_leave_none_behind(ray, tmp_path):
     with pytest.raises(DataError, match="there is no file"):
         Owners(OWNED.replace(dataset=f"npz:{tmp_path}/{{owner}}.npz"), RAY)
@@ -290,6 +295,7 @@ def train_owned(run_dir, config, **actions):
     return owners, *train(run_dir, RAY, config, owners, **actions)
 
 
+@pytest.mark.slow
 def test_owners_train_together_and_the_sum_has_all_the_noise(ray, tmp_path, owned):
     owners, trainer, _ = train_owned(tmp_path / "run", owned)
     assert owners.num_records == [14, 9] and len(owners) == 23
@@ -306,6 +312,7 @@ def test_owners_train_together_and_the_sum_has_all_the_noise(ray, tmp_path, owne
     assert 0 < np.abs(votes).max() <= CONFIG.num_teachers
 
 
+@pytest.mark.slow
 def test_an_owner_lost_between_vote_and_release_burns_the_charge(ray, tmp_path, owned, monkeypatch):
     spend, killed = PrivacyLedger.spend, []
 
@@ -334,6 +341,7 @@ def test_shares_of_the_noise_without_owners_are_refused(tmp_path, options):
                 options=options)
 
 
+@pytest.mark.slow
 def test_owners_are_not_trained_as_one_party(ray, tmp_path, owned):
     owners = Owners(owned, RAY)
     with pytest.raises(InvalidArgumentError, match="num_owners=None to be .* which is 2"):
@@ -365,6 +373,7 @@ def test_a_missing_cluster_is_one_clear_line(monkeypatch):
 # The command line.
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_with_owners(ray, tmp_path, owned, capsys):
     flags = ["--dataset", owned.dataset, "--noise=gaussian", "--num_owners=2", "--num_teachers=4", "--num_steps=2",
              "--top_k=5", "--batch_size=3", "--teacher_batch_size=3", "--noise_stddev=20", "--epsilon=100",

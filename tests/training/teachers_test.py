@@ -1,5 +1,6 @@
 """The bank computes what separate Keras models compute, and no teacher ever feels another one's records."""
 
+import collections
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import tensorflow as tf
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
+from datalens_tf.training import teachers
 from datalens_tf.training.teachers import TeacherBank, TeacherRound, adam, build_teachers
 from tests.models.ensemble_test import keras_conv, keras_dense, label_planes
 from tests.training import tiny
@@ -44,6 +46,13 @@ def advance(bank, count=2, seed=0):
     images = tf.constant(rng.uniform(size=(CONFIG.batch_size, 8, 8, 1)), tf.float32)
     return bank.advance(from_images(make_rounds(count, seed, bank.batch_size)), images,
                         tf.constant([0, 1, 2], tf.int64), seed)
+
+
+def test_banks_share_what_is_compiled_where_it_computes_the_same(monkeypatch):
+    monkeypatch.setattr(teachers, "_IDLE", collections.defaultdict(list))
+    for changes, compiled in (({}, 1), ({"seed": 5, "num_steps": 9, "epsilon": 3.0}, 1), ({"learning_rate": 0.1}, 2)):
+        advance(make_bank(tiny.dataset(), CONFIG.replace(**changes)))
+        assert sum(map(len, teachers._IDLE.values())) == compiled
 
 
 class KerasTeacher:

@@ -337,6 +337,7 @@ def start(folder, burnt, options):
 
 
 @pytest.mark.parametrize("options,kills", [("EVERY_STEP", 3), ("IN_FILE", 1)])
+@pytest.mark.slow
 def test_sigkill_at_random_moments_loses_no_charge_and_changes_no_bit(tmp_path, options, kills):
     """SIGKILL; then the generator equals that of an uninterrupted run with the same burnt charges."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"

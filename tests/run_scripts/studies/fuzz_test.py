@@ -5,9 +5,12 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "fuzz.py"
 
 
+@pytest.mark.slow
 def test_hostile_input_is_refused_or_understood():
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--cases", "40", "--seed", "1"], capture_output=True, text=True,

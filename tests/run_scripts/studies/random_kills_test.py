@@ -10,6 +10,7 @@ import pytest
 STUDY = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "random_kills.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["datalens_plus", "dp_merf", "classify"])
 def test_a_run_that_was_killed_equals_an_uninterrupted_one_or_is_refused(method):
     done = subprocess.run(
