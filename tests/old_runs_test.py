@@ -22,7 +22,8 @@ def fixture_old(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("method", ["datalens", *(pytest.param(method, marks=pytest.mark.slow) for method in ("dp_gan", "dp_merf"))])
+@pytest.mark.parametrize("method", [
+    "datalens", *(pytest.param(method, marks=pytest.mark.slow) for method in ("dp_gan", "dp_merf"))])
 def test_a_finished_run_is_sampled_evaluated_exported_and_verified(old, method, tmp_path, capfd):
     run = old / f"{method}_finished"
     assert cli.main(["sample", f"--model={run}", "--num_samples=3", f"--output={tmp_path / 'x.npz'}"]) == 0
