@@ -15,7 +15,6 @@ from datalens_tf.settings import LARGEST_NUM_CLASSES, Settings, at_least, betwee
 ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
 PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
-QUANTIZATIONS = ("stochastic", "sign")
 NOISES = ("rounded_gaussian", "gaussian")
 _LARGEST_LAYER = 2**28  # weights of the generator's largest layer: a GiB, and four times that with its optimizer
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from datalens_tf.accounting import accountants
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.config import ACCOUNTANTS, QUANTIZATIONS, PerformanceOptions, config_digest
+from datalens_tf.config import ACCOUNTANTS, PerformanceOptions, config_digest
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataLensError, InvalidArgumentError
+from datalens_tf.mechanisms.topagg import QUANTIZATIONS
 from datalens_tf.methods.datalens import PRESETS, DataLensConfig
 from datalens_tf.methods.registry import config_classes, preset
 

@@ -7,13 +7,13 @@ operating system's entropy and has no seed; the seeded source exists for tests a
 import abc
 import math
 import os
+import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special
 
 from datalens_tf import _validate, rng
-from datalens_tf.config import RunConfig
 
 
 class NoiseSource(abc.ABC):
@@ -172,7 +172,19 @@ class InsecureSeededNoise(NoiseSource):
         return np.random.default_rng([self._seed, index]).normal(0.0, stddev, shape)
 
 
-def noise_source(config: RunConfig) -> NoiseSource:
+class NoiseSettings(typing.Protocol):
+    """What the settings of a run say about its randomness."""
+
+    @property
+    def noise(self) -> str:
+        """Either "rounded_gaussian" or "gaussian"."""
+
+    @property
+    def insecure_noise_seed(self) -> int | None:
+        """Seed of a test's predictable noise; None in every run that is private."""
+
+
+def noise_source(config: NoiseSettings) -> NoiseSource:
     """Operating-system entropy, unless the configuration asks for a test's predictable noise."""
     if config.insecure_noise_seed is not None:
         return InsecureSeededNoise(config.insecure_noise_seed)
@@ -215,14 +227,14 @@ def _shape(size: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(size) if isinstance(size, Sequence) else (int(size),)
 
 
-def secret_stream(config: RunConfig, *path: str | int) -> SecretStream | np.random.Generator:
+def secret_stream(config: NoiseSettings, *path: str | int) -> SecretStream | np.random.Generator:
     """Randomness that nobody knows, such as who is sampled; without a seed but in tests that say so."""
     if config.insecure_noise_seed is not None:
         return rng.stream(config.insecure_noise_seed, *path)
     return SecretStream()
 
 
-def poisson_sample(config: RunConfig, count: int, probability: float, *path: str | int) -> np.ndarray:
+def poisson_sample(config: NoiseSettings, count: int, probability: float, *path: str | int) -> np.ndarray:
     """Who of `count` takes part: each with this probability, to 2^-53 and never more, independently of all others.
 
     Args:

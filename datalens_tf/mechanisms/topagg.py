@@ -13,12 +13,13 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.config import QUANTIZATIONS
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
+
+QUANTIZATIONS = ("stochastic", "sign")
 
 
 def topk_stochastic_sign(

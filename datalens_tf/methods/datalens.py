@@ -11,9 +11,9 @@ from datalens_tf import _validate
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.accounting.statement import Guarantee, make_statement
-from datalens_tf.config import QUANTIZATIONS, VotingConfig
+from datalens_tf.config import VotingConfig
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
-from datalens_tf.mechanisms.topagg import TopAgg, check_top_k
+from datalens_tf.mechanisms.topagg import QUANTIZATIONS, TopAgg, check_top_k
 from datalens_tf.methods.voting import VotedSynthesizer
 from datalens_tf.settings import at_least, between, one_of, positive, setting
 
