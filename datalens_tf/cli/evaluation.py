@@ -11,8 +11,7 @@ from collections.abc import Callable
 from datalens_tf import _files, _text, _validate
 from datalens_tf.cli.common import CLASSES, DATA_DIR_HELP, data_of_run, drawer, located, read_classes, stored_config
 from datalens_tf.errors import InvalidArgumentError
-
-_METRICS = ("utility", "classifiers", "quality", "membership")
+from datalens_tf.evaluation import registry
 
 
 def add_commands(command: Callable) -> None:
@@ -27,10 +26,9 @@ def add_commands(command: Callable) -> None:
                           help="of the real data, whose other records are left out; by default those that the run "
                                "declares")
     evaluate.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
-    evaluate.add_argument("--metrics", type=_metrics, default=_METRICS, metavar="NAME,...",
-                          help="of utility (accuracy on real data after training on synthetic data), classifiers (the "
-                               "same with thirteen others), quality (how the images compare with real ones); by "
-                               "default all")
+    listed = "; ".join(f"{name}: {metric.summary}" for name, metric in registry.declared().items())
+    evaluate.add_argument("--metrics", type=_metrics, default=tuple(registry.declared()), metavar="NAME,...",
+                          help=f"what to measure, by default all. {listed}")
     effort = evaluate.add_mutually_exclusive_group()
     effort.add_argument("--quick", dest="effort", action="store_const", const="quick", default="default",
                         help="a first impression in two minutes: fewer images, epochs and records")
@@ -57,9 +55,10 @@ def add_commands(command: Callable) -> None:
 
 def _metrics(text: str) -> tuple[str, ...]:
     """Names of metrics."""
-    unknown = set(text.split(",")) - set(_METRICS)
+    known = registry.declared()
+    unknown = set(text.split(",")) - set(known)
     if unknown:
-        raise argparse.ArgumentTypeError(f"unknown metric {min(unknown)!r}; known: {', '.join(_METRICS)}")
+        raise argparse.ArgumentTypeError(f"unknown metric {min(unknown)!r}; known: {', '.join(known)}")
     return tuple(text.split(","))
 
 
@@ -84,6 +83,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     from datalens_tf.data.registry import load_dataset
     from datalens_tf.evaluation import evaluate
     from datalens_tf.evaluation.cache import Cache
+    from datalens_tf.evaluation.context import EFFORTS
     from datalens_tf.evaluation.report import RunFacts, write_public_report, write_report
     from datalens_tf.serving.export import version_folder
     from datalens_tf.training import classifier, results
@@ -96,7 +96,7 @@ def _evaluate(args: argparse.Namespace) -> None:
             folder.mkdir(parents=True, exist_ok=True)
     evaluate.require_extra()
     protocol = classifier.FROZEN if args.protocol == classifier.FROZEN.name else classifier.paper_protocol(place)
-    effort = evaluate.EFFORTS[args.effort]
+    effort = EFFORTS[args.effort]
     facts = RunFacts.read(source) if is_run else None if is_archive else RunFacts.read_export(version_folder(source))
 
     def load(split):
@@ -104,7 +104,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         return dataclasses.replace(loaded, name=name)
 
     test = load("test")
-    train = load("train") if set(args.metrics) != {"utility"} else None
+    needed = any(metric.needs_train for name, metric in registry.declared().items() if name in args.metrics)
+    train = load("train") if needed else None
     if is_archive:
         synthetic = load_dataset(f"npz:{source}")
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
@@ -131,20 +132,9 @@ def _evaluate(args: argparse.Namespace) -> None:
         write_public_report(source, facts, draw(0))
     elif is_run and folder.resolve() == source.resolve():  # What is there now is newer.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
-    if "utility" in metrics:
-        found = metrics["utility"]
-        spread = "" if found["accuracy_std"] is None else f" +- {found['accuracy_std']:.4f}"
-        print(f"accuracy {found['accuracy_mean']:.4f}{spread} on {found['num_test']} real test records of {name}, "
-              f"{len(found['per_seed'])} classifier(s)"
-              + ("" if found["follows_protocol"] else ", not by the full protocol"))
-    if "classifiers" in metrics:
-        average = metrics["classifiers"]["average"]
-        print(f"thirteen classifiers {average['synthetic']:.4f} on average, {100 * average['calibrated']:.0f} % of "
-              "what real data gives")
-    if "quality" in metrics:
-        quality = metrics["quality"]
-        print(f"Inception Score {quality['inception_score']['mean']:.2f}, Frechet distance (domain classifier) "
-              f"{quality['frechet_domain_classifier']['value']:.1f}")
+    for name in registry.declared():
+        if name in metrics and (line := registry.metric(name).headline(metrics[name])):
+            print(line)
     print(f"metrics {folder / results.METRICS}\nreport {report}")
     if args.output_dir is None:
         print(f"public report {source / 'report.html'}")

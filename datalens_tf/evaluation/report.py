@@ -11,7 +11,7 @@ import json
 import pathlib
 import shlex
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dp_accounting
@@ -23,7 +23,7 @@ from datalens_tf.accounting.statement import render_text, round_up
 from datalens_tf.config import MethodConfig
 from datalens_tf.data import image_grid as plots
 from datalens_tf.errors import CheckpointError
-from datalens_tf.evaluation import charts, references
+from datalens_tf.evaluation import charts, references, registry
 from datalens_tf.evaluation.evaluate import Evaluation
 from datalens_tf.methods.datalens import PRESETS
 from datalens_tf.methods.registry import config_from_json, preset
@@ -211,7 +211,8 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
     environment = jinja2.Environment(loader=jinja2.PackageLoader("datalens_tf.evaluation"), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
                                      finalize=_text.finalize)
-    environment.filters |= {"up": round_up, "number": _number, "percent": lambda value: f"{100 * value:.1f} %"}
+    environment.filters |= {"up": round_up, "number": _number, "percent": lambda value: f"{100 * value:.1f} %",
+                            "numbers": _numbers}
     images = {name: _data_uri(charts.svg_bytes(figure), "image/svg+xml") for name, figure in figures.items()
               if name not in ("pca", "tsne")}
     # Thousands of marks are smaller as pixels.
@@ -221,8 +222,8 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
     metrics = metrics or {}
     return environment.get_template("report.html.j2").render(
         version=__version__, dataset=dataset, metrics=metrics, facts=facts, images=images,
-        samples=_data_uri(sample_picture, "image/png"), utility=metrics.get("utility"),
-        classifiers=metrics.get("classifiers"), quality=metrics.get("quality"),
+        samples=_data_uri(sample_picture, "image/png"),
+        sections={name: metric.summary for name, metric in registry.declared().items() if name in metrics},
         published=_published(dataset, facts), rerun=references.RERUN.get(dataset),
         published_classifiers=references.CLASSIFIERS.get(dataset, {}),
         published_real_score=references.REAL_INCEPTION_SCORE.get(dataset),
@@ -258,6 +259,15 @@ def _published(dataset: str, facts: RunFacts | None) -> dict[str, Any] | None:
             "inception_score": references.INCEPTION_SCORE.get(dataset, {}).get(nearest),
             "others": {name: values[nearest] for name, values in of_dataset.items()
                        if name != "DataLens" and nearest in values}}
+
+
+def _numbers(values: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a section, and of what is nested in it, with their names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{inside}{name}, ")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield f"{inside}{name}".replace("_", " "), value
 
 
 def _number(value: float | None, digits: int = 4) -> str:

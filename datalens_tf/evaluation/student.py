@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf.data.datasets import Dataset
-from datalens_tf.evaluation import utility
+from datalens_tf.evaluation.metrics import utility
 from datalens_tf.training import classifier
 
 

@@ -1,6 +1,6 @@
 """The paper's classifier: what synthetic data is judged with, chosen by, and what public queries teach.
 
-It is trained on synthetic (or public) images alone; `evaluation.utility` says what it finds about real ones.
+It is trained on synthetic (or public) images alone; `evaluation.metrics.utility` says what it finds about real ones.
 """
 
 import dataclasses

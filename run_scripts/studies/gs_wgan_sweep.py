@@ -23,7 +23,8 @@ from datalens_tf.accounting.statement import round_up
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import MARKERS, PALETTE, png_bytes
-from datalens_tf.evaluation.evaluate import EFFORTS, evaluate
+from datalens_tf.evaluation.context import EFFORTS
+from datalens_tf.evaluation.evaluate import evaluate
 from datalens_tf.methods.gs_wgan import GsWgan, GsWganConfig
 from datalens_tf.training.callbacks import Progress
 

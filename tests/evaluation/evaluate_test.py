@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from datalens_tf.errors import DataError, InvalidArgumentError
-from datalens_tf.evaluation import classifiers, domain_classifier, evaluate
+from datalens_tf.evaluation import context, domain_classifier, evaluate, registry
 from datalens_tf.evaluation.cache import Cache
+from datalens_tf.evaluation.metrics import classifiers
 from tests.evaluation.evaluation_data import TINY, all_metrics, real, tiny_evaluation
 
 SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/reference/metrics.schema.json").read_text())
@@ -25,7 +26,7 @@ def checked(metrics):
 
 def test_everything_is_measured_in_the_documented_form():
     metrics = checked(all_metrics().metrics)
-    assert set(evaluate.METRICS) <= set(metrics) and metrics["mode"] == "quick"
+    assert set(registry.declared()) <= set(metrics) and metrics["mode"] == "quick"
     assert set(metrics["classifiers"]["per_classifier"]) == set(classifiers.CLASSIFIERS)
     assert set(all_metrics().charts) == {"confusion", "roc", "classifiers", "pca", "tsne", "distances"}
     assert "not cover" in metrics["privacy_note"]
@@ -97,12 +98,13 @@ def test_what_was_computed_is_kept(tmp_path, monkeypatch):
 
 
 def test_larger_images_are_measured_on_fewer_records():
-    quick, default, full = (evaluate.EFFORTS[name] for name in ("quick", "default", "full"))
+    quick, default, full = (context.EFFORTS[name] for name in ("quick", "default", "full"))
     small, large = (28, 28, 1), (64, 64, 3)
-    assert default.records("lda", (8, 8, 1)) == default.records("lda", small) == 60_000
-    assert default.records("lda", large) * 64 * 64 * 3 <= 60_000 * 784
-    assert default.records("cnn", large) == 60_000 and quick.records("cnn", large) == 1_000
-    assert {full.records(name, large) for name in classifiers.CLASSIFIERS} == {None}
+    largest_train = classifiers.largest_train
+    assert largest_train(default, "lda", (8, 8, 1)) == largest_train(default, "lda", small) == 60_000
+    assert largest_train(default, "lda", large) * 64 * 64 * 3 <= 60_000 * 784
+    assert largest_train(default, "cnn", large) == 60_000 and largest_train(quick, "cnn", large) == 1_000
+    assert {largest_train(full, name, large) for name in classifiers.CLASSIFIERS} == {None}
 
 
 def test_progress_names_every_part(tmp_path, capsys):

@@ -11,13 +11,18 @@ import tensorflow as tf
 from datalens_tf.data.datasets import as_dataset, to_unit
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
-from datalens_tf.evaluation.utility import evaluate_utility
+from datalens_tf.evaluation.metrics.utility import evaluate_draws
 from datalens_tf.training.classifier import FROZEN, PAPER, paper_classifier, paper_protocol, train_on_synthetic
 
 
 @pytest.fixture(scope="module")
 def digits():
     return load_dataset("digits"), load_dataset("digits", split="test")
+
+
+def evaluated(images, labels, test, **options):
+    """The section of the same synthetic records for every seed."""
+    return evaluate_draws(lambda seed: (images, labels), test, **options)
 
 
 def test_network_is_the_papers():
@@ -87,7 +92,7 @@ def test_classes_without_test_records_have_no_accuracy(digits):
 def test_metrics_of_several_seeds(digits):
     train, test = digits
     metrics = json.loads(json.dumps(
-        evaluate_utility(train.images[:300], train.labels[:300], test, seeds=(0, 1, 2), epochs=1), allow_nan=False))
+        evaluated(train.images[:300], train.labels[:300], test, seeds=(0, 1, 2), epochs=1), allow_nan=False))
     accuracies = [run["accuracy"] for run in metrics["per_seed"]]
     assert [run["seed"] for run in metrics["per_seed"]] == [0, 1, 2]
     assert metrics["accuracy_mean"] == pytest.approx(np.mean(accuracies))
@@ -95,7 +100,7 @@ def test_metrics_of_several_seeds(digits):
     assert (metrics["dataset"], metrics["num_synthetic"], metrics["num_test"]) == ("digits", 300, 359)
     assert not metrics["follows_protocol"]
     assert "not" in metrics["privacy_note"] and "last epoch" in metrics["protocol"]
-    assert evaluate_utility(train.images[:300], train.labels[:300], test, epochs=1)["accuracy_std"] is None
+    assert evaluated(train.images[:300], train.labels[:300], test, epochs=1)["accuracy_std"] is None
 
 
 def test_the_papers_protocol_continues_where_it_was_interrupted(digits, tmp_path):
@@ -112,7 +117,7 @@ def test_the_papers_protocol_continues_where_it_was_interrupted(digits, tmp_path
             raise Stop
 
     def run(images=train.images):
-        return evaluate_utility(images, train.labels, test, protocol=short, state_dir=tmp_path,
+        return evaluated(images, train.labels, test, protocol=short, state_dir=tmp_path,
                                 callbacks=[tf.keras.callbacks.LambdaCallback(on_epoch_begin=count)])
 
     with pytest.raises(Stop):
@@ -147,17 +152,17 @@ def test_each_data_set_has_the_papers_own_protocol():
 ])
 def test_bad_samples_are_refused_before_training(digits, images, labels, message):
     with pytest.raises(DataError, match=message) as caught:
-        evaluate_utility(images, labels, digits[1])
+        evaluated(images, labels, digits[1])
     assert "\n" not in str(caught.value)
 
 
 def test_other_bad_input(digits):
     tiny = as_dataset(np.zeros((4, 4, 4, 1), np.uint8), [0, 1, 0, 1])
     with pytest.raises(DataError, match="at least 8x8"):
-        evaluate_utility(tiny.images, tiny.labels, tiny)
+        evaluated(tiny.images, tiny.labels, tiny)
     with pytest.raises(DataError, match="real test data: expected labels"):
         train_on_synthetic(digits[0].images, digits[0].labels % 3, digits[1].images, digits[1].labels, 3)
     with pytest.raises(InvalidArgumentError, match="seeds"):
-        evaluate_utility(digits[0].images, digits[0].labels, digits[1], seeds=())
+        evaluated(digits[0].images, digits[0].labels, digits[1], seeds=())
     with pytest.raises(InvalidArgumentError, match="epochs=0 >= 1"):
-        evaluate_utility(digits[0].images, digits[0].labels, digits[1], epochs=0)
+        evaluated(digits[0].images, digits[0].labels, digits[1], epochs=0)

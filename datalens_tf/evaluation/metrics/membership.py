@@ -6,15 +6,38 @@ says.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
 from datalens_tf import _validate, rng
-from datalens_tf.data.datasets import to_unit
+from datalens_tf.evaluation.context import Context, Section
+from datalens_tf.evaluation.records import flat, subset
+
+SUMMARY = "attacks that guess who the generator was trained on"
+POSITION = 4
+NEEDS_TRAIN = True
 
 _COMPONENTS = 50
 _LARGEST = 10_000
 _FALSE_POSITIVE_RATE = 0.01
+
+
+def num_parts(context: Context) -> int:
+    """See `registry.Metric`."""
+    return 1
+
+
+def compute(context: Context) -> Section:
+    """Attacks that try to tell training records from test records by the synthetic images."""
+    synthetic, size = context.synthetic, context.effort.neighbour_images
+    members, others = (subset(dataset, size, 0) for dataset in (context.train, context.test))
+    return Section(values=context.stages.run("membership inference", lambda: membership_attacks(
+        synthetic.images, synthetic.labels, members.images, members.labels, others.images, others.labels)))
+
+
+def headline(values: dict[str, Any]) -> None:
+    """See `registry.Metric`."""
 
 
 def strength(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
@@ -57,7 +80,7 @@ def nearest_neighbour_scores(records: np.ndarray, labels: np.ndarray, synthetic:
     for label in np.unique(labels):
         mine, theirs = labels == label, synthetic_labels == label
         if theirs.any():
-            scores[mine] = -pairwise_distances_argmin_min(_flat(records[mine]), _flat(synthetic[theirs]))[1]
+            scores[mine] = -pairwise_distances_argmin_min(flat(records[mine]), flat(synthetic[theirs]))[1]
     return scores
 
 
@@ -81,14 +104,14 @@ def classifier_scores(records: np.ndarray, synthetic: np.ndarray, reference: np.
 
     chosen = synthetic[rng.stream(seed, "membership").permutation(len(synthetic))[:_LARGEST]]
     # As often as the others, so that the classifier is not the prior.
-    x = _flat(np.concatenate([chosen, reference[np.arange(len(chosen)) % len(reference)]]))
+    x = flat(np.concatenate([chosen, reference[np.arange(len(chosen)) % len(reference)]]))
     model = make_pipeline(PCA(min(_COMPONENTS, *x.shape), random_state=seed), StandardScaler(),
                           MLPClassifier((100,), max_iter=60, random_state=seed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # That 60 passes may not be enough to converge.
         model.fit(x, np.arange(len(x)) < len(chosen))
     with np.errstate(divide="ignore"):  # Certainty.
-        odds = model.predict_log_proba(_flat(records))
+        odds = model.predict_log_proba(flat(records))
     return odds[:, 1] - odds[:, 0]
 
 
@@ -107,7 +130,3 @@ def membership_attacks(synthetic: np.ndarray, synthetic_labels: np.ndarray, memb
             nearest_neighbour_scores(others, other_labels, synthetic, synthetic_labels)),
         "classifier": strength(by_classifier[:len(members)], by_classifier[len(members):]),
         "num_members": len(members), "num_others": len(others)}
-
-
-def _flat(images: np.ndarray) -> np.ndarray:
-    return to_unit(images).reshape(len(images), -1)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.evaluation.membership import classifier_scores, membership_attacks, nearest_neighbour_scores, strength
+from datalens_tf.evaluation.metrics.membership import (
+    classifier_scores,
+    membership_attacks,
+    nearest_neighbour_scores,
+    strength,
+)
 from tests.evaluation.evaluation_data import real
 
 

@@ -11,12 +11,63 @@ import tensorflow as tf
 from datalens_tf import _validate
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.identity import Fingerprint
+from datalens_tf.evaluation import charts
 from datalens_tf.evaluation.cache import Cache, data_key
+from datalens_tf.evaluation.context import Context, Section
+from datalens_tf.evaluation.records import subset
 from datalens_tf.training.classifier import FROZEN, Protocol, UtilityResult, tested_result, train_on_synthetic
+
+SUMMARY = "accuracy on real data after training on synthetic data"
+POSITION = 1
+NEEDS_TRAIN = False
 
 PRIVACY_NOTE = (
     "Measured on real test records: epsilon does not cover these numbers. Settings chosen by them are not private "
     "with regard to those records.")
+
+
+def num_parts(context: Context) -> int:
+    """See `registry.Metric`."""
+    return 1 + _asks_real(context)
+
+
+def compute(context: Context) -> Section:
+    """The headline: training on synthetic data, and the same training on real data where there is some."""
+    test, stages = context.test, context.stages
+
+    def cut(records):
+        images, labels = records
+        dataset = as_dataset(images, labels, test.num_classes, name="synthetic data")
+        dataset = subset(dataset, context.effort.num_synthetic, 0)
+        return dataset.images, dataset.labels
+
+    values = stages.run("utility, synthetic data", lambda: evaluate_draws(
+        lambda seed: cut(context.draw(seed)), test, seeds=context.seeds, epochs=context.epochs,
+        protocol=context.protocol, state_dir=context.state_dir, cache=context.cache,
+        callbacks=stages.keras_callbacks()))
+    if _asks_real(context):
+        real = stages.run("utility, real data", lambda: train_or_recall(
+            *cut((context.train.images, context.train.labels)), test, context.cache, epochs=values["epochs"],
+            callbacks=stages.keras_callbacks()))
+        values["real"] = {"accuracy": real.accuracy, "num_train": real.num_synthetic, "seed": real.seed,
+                          "calibrated": values["accuracy_mean"] / real.accuracy}
+    values["varied"] = context.varied
+    return Section(values=values, charts={
+        "confusion": charts.confusion_chart(values["confusion_matrix"], test.class_names),
+        "roc": charts.roc_chart(values["roc_curves"], values["auroc_per_class"], test.class_names)})
+
+
+def headline(values: dict[str, Any]) -> str:
+    """See `registry.Metric`."""
+    spread = "" if values["accuracy_std"] is None else f" +- {values['accuracy_std']:.4f}"
+    return (f"accuracy {values['accuracy_mean']:.4f}{spread} on {values['num_test']} real test records of "
+            f"{values['dataset']}, {len(values['per_seed'])} classifier(s)"
+            + ("" if values["follows_protocol"] else ", not by the full protocol"))
+
+
+def _asks_real(context: Context) -> bool:
+    """Whether the same classifier is trained on real data as well."""
+    return context.train is not None and context.protocol.name == FROZEN.name
 
 
 def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache: Cache | None, *,
@@ -35,21 +86,6 @@ def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache
     probabilities, = cache.arrays(key, lambda: [train().probabilities])
     return tested_result(probabilities, test, num_synthetic=len(images), epochs=epochs, seed=seed,
                          best_epoch_accuracy=None)
-
-
-def evaluate_utility(samples_x: np.ndarray, samples_y: np.ndarray, test: Dataset, **options: Any) -> dict[str, Any]:
-    """`evaluate_draws` with the same synthetic records for every seed.
-
-    Args:
-      samples_x: synthetic images, uint8 or float in [0, 1], [n, H, W, C].
-      samples_y: their labels, [n].
-      test: real test records.
-      **options: of `evaluate_draws`.
-
-    Raises:
-      DataError: records that are not what they must be, or do not fit each other.
-    """
-    return evaluate_draws(lambda seed: (samples_x, samples_y), test, **options)
 
 
 def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: Dataset, *, seeds: Sequence[int] = (0,),

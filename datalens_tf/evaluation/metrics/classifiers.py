@@ -10,19 +10,28 @@ Defaults would give gradient boosting 0.946 and XGBoost 0.98 on real MNIST, wher
 AdaBoost used SAMME.R then, which scikit-learn no longer has; see `run_scripts/benchmarks/adaboost_samme_r.py`.
 """
 
+import concurrent.futures
 import dataclasses
+import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from datalens_tf import _validate, rng
-from datalens_tf.data.datasets import Dataset, to_unit
-from datalens_tf.evaluation import utility
-from datalens_tf.evaluation.cache import Cache
+from datalens_tf import _validate
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.evaluation import charts
+from datalens_tf.evaluation.cache import Cache, data_key
+from datalens_tf.evaluation.context import Context, Effort, Section, environment
+from datalens_tf.evaluation.metrics import utility
+from datalens_tf.evaluation.records import flat, subset
+
+SUMMARY = "the same with thirteen other classifiers, and beside training on real data"
+POSITION = 2
+NEEDS_TRAIN = True
 
 CNN = "cnn"
 
@@ -137,6 +146,58 @@ CLASSIFIERS = ("mlp", CNN, *(name for name in _LIBRARY if name != "mlp"))
 SETTINGS_VERSIONS = dict.fromkeys(CLASSIFIERS, 2) | {"bernoulli_nb": 3}
 
 
+def num_parts(context: Context) -> int:
+    """See `registry.Metric`."""
+    return len(CLASSIFIERS)
+
+
+def compute(context: Context) -> Section:
+    """The thirteen of GS-WGAN, on synthetic and on real data. Each is stored: an interrupted evaluation goes on."""
+    import threadpoolctl
+
+    synthetic, train, test, cache = context.synthetic, context.train, context.test, context.cache
+    seed = int(context.seeds[0])
+    results: dict[str, dict[str, Any]] = {}
+    for name in CLASSIFIERS:
+        size = largest_train(context.effort, name, test.image_shape)
+
+        def trained(on, name=name, size=size):
+            key = {"what": "classifier", "name": name, "settings": SETTINGS_VERSIONS[name],
+                   "data": data_key(on, test), "max_train": min(size or len(on), len(on)), "seed": seed,
+                   "versions": environment()["packages"]}
+            return cache.json(key, lambda: dataclasses.asdict(
+                train_classifier(name, on, test, max_train=size, seed=seed, cache=cache)))
+
+        # Side by side, for most of them use one core: libraries that would use more get in each other's way. What is
+        # the same is computed once.
+        together = name != CNN and data_key(train) != data_key(synthetic)
+        with (warnings.catch_warnings(), threadpoolctl.threadpool_limits(1 if together else None),
+              concurrent.futures.ThreadPoolExecutor(1 + together) as executor):
+            real, fake = context.stages.run(name, lambda: list(executor.map(trained, (train, synthetic))))
+        result = {"real": real, "synthetic": fake}
+        results[name] = result | {"calibrated": result["synthetic"]["accuracy"] / result["real"]["accuracy"]}
+    kinds = ("synthetic", "real")
+    means = {kind: float(np.mean([result[kind]["accuracy"] for result in results.values()]))
+             for kind in kinds}
+    return Section(
+        values={"per_classifier": results, "average": means | {"calibrated": means["synthetic"] / means["real"]},
+                "seed": seed},
+        charts={"classifiers": charts.classifier_chart(
+            *({name: result[kind]["accuracy"] for name, result in results.items()} for kind in kinds))})
+
+
+def headline(values: dict[str, Any]) -> str:
+    """See `registry.Metric`."""
+    average = values["average"]
+    return (f"thirteen classifiers {average['synthetic']:.4f} on average, {100 * average['calibrated']:.0f} % of what "
+            "real data gives")
+
+
+def largest_train(effort: Effort, name: str, image_shape: Sequence[int]) -> int | None:
+    """Records that a classifier is trained on at most; the CNN on as many as the protocol."""
+    return effort.max_train if name == CNN else effort.scaled(effort.max_train, math.prod(image_shape))
+
+
 def train_classifier(name: str, train: Dataset, test: Dataset, *, max_train: int | None = None, seed: int = 0,
                      cache: Cache | None = None) -> ClassifierResult:
     """Trains one classifier on `train` and tests it on `test`.
@@ -164,23 +225,3 @@ def train_classifier(name: str, train: Dataset, test: Dataset, *, max_train: int
             model.fit(flat(train.images), train.labels)
         accuracy = float(np.mean(model.predict(flat(test.images)) == test.labels))
     return ClassifierResult(accuracy=accuracy, num_train=len(train), seconds=time.monotonic() - start)
-
-
-def subset(dataset: Dataset, size: int | None, seed: int) -> Dataset:
-    """At most `size` records, drawn at random by the seed with as equal a number of each class as there are."""
-    if size is None or len(dataset) <= size:
-        return dataset
-    _validate.integer("size", size, at_least=dataset.num_classes)
-    order = rng.stream(seed, "subset").permutation(len(dataset))
-    # The k-th record of its class comes before every (k + 1)-th: cutting anywhere leaves classes balanced.
-    rank = np.empty(len(dataset), np.int64)
-    for label in range(dataset.num_classes):
-        of_class = order[dataset.labels[order] == label]
-        rank[of_class] = np.arange(len(of_class))
-    chosen = np.sort(order[np.argsort(rank[order], kind="stable")][:size])
-    return dataclasses.replace(dataset, images=dataset.images[chosen], labels=dataset.labels[chosen])
-
-
-def flat(images: np.ndarray) -> np.ndarray:
-    """float32 [n, H * W * C] in [0, 1]."""
-    return to_unit(images).reshape(len(images), -1)

@@ -7,8 +7,10 @@ import pytest
 
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.evaluation import classifiers, references
-from datalens_tf.evaluation.classifiers import CLASSIFIERS, subset, train_classifier
+from datalens_tf.evaluation import references
+from datalens_tf.evaluation.metrics import classifiers
+from datalens_tf.evaluation.metrics.classifiers import CLASSIFIERS, train_classifier
+from datalens_tf.evaluation.records import subset
 
 
 @pytest.fixture(scope="module", name="digits")

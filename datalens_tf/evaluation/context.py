@@ -1,0 +1,173 @@
+"""What every metric of an evaluation is given: the records, how much to compute, and where to say how far it is."""
+
+import dataclasses
+import importlib.metadata
+import os
+import pathlib
+import platform
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.evaluation.cache import Cache
+from datalens_tf.evaluation.image_quality import InceptionFeatures
+from datalens_tf.training.classifier import Protocol
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is computed.
+
+    Attributes:
+      name: of the effort.
+      num_synthetic, epochs, seeds: of the utility protocol; None for the protocol's own.
+      max_train: records that each of the thirteen classifiers is trained on at most, for images of 784 values, and
+        fewer of larger ones; None for all.
+      domain_epochs, domain_train: of the classifier whose features and logits measure quality; records as above.
+      quality_images: synthetic and real images for distances between distributions.
+      neighbour_images: of them, for precision, recall, density, coverage and nearest records; and records of each kind
+        for membership inference.
+      embedded_images: synthetic and real ones each, for t-SNE and PCA.
+    """
+
+    name: str
+    num_synthetic: int | None = None
+    epochs: int | None = None
+    seeds: int = 3
+    max_train: int | None = 60_000
+    domain_epochs: int = 18
+    domain_train: int | None = 60_000
+    quality_images: int = 10_000
+    neighbour_images: int = 5_000
+    embedded_images: int = 1_000
+
+    @staticmethod
+    def scaled(records: int | None, values: int) -> int | None:
+        """Fewer records where an image has more than 784 values, so that the cost stays."""
+        return None if records is None else min(records, max(200, records * 784 // values))
+
+
+EFFORTS = {effort.name: effort for effort in (
+    Effort(name="quick", num_synthetic=5_000, seeds=1, max_train=1_000, domain_epochs=10,
+           domain_train=2_000, quality_images=2_000, neighbour_images=1_000, embedded_images=300),
+    Effort(name="default"),
+    Effort(name="full", max_train=None, domain_train=None),
+)}
+
+
+class Stages:
+    """Tells which part of an evaluation is running: a bar on a terminal, plain lines otherwise.
+
+    Attributes:
+      total: number of parts, to be set before the first one.
+      seconds: name of a part -> how long it took.
+    """
+
+    def __init__(self, stream: TextIO):
+        self.total = 0
+        self._stream, self._bar, self._done = stream, None, 0
+        self.seconds: dict[str, float] = {}
+
+    def run(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Calls `compute` under the name."""
+        if self._stream.isatty():
+            import tqdm
+
+            self._bar = self._bar or tqdm.tqdm(total=self.total, file=self._stream, unit="part", leave=False)
+            self._bar.set_description_str(name)
+        else:
+            print(f"[{self._done + 1}/{self.total}] {name}", file=self._stream, flush=True)
+        start = time.monotonic()
+        result = compute()
+        self.seconds[name] = round(time.monotonic() - start, 2)
+        self._done += 1
+        if self._bar:
+            self._bar.update()
+        return result
+
+    def keras_callbacks(self) -> list[Any]:
+        """A bar of its own for a training."""
+        if not self._stream.isatty():
+            return []
+        from tqdm.keras import TqdmCallback
+
+        return [TqdmCallback(verbose=0, leave=False)]
+
+    def close(self) -> None:
+        """Ends the bar."""
+        if self._bar:
+            self._bar.close()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Context:
+    """One evaluation.
+
+    Attributes:
+      draw: seed -> synthetic images and labels.
+      synthetic: the records that `draw` gives for the first seed.
+      train: the real records that the generator was trained on, all usable; None where only metrics are asked that do
+        without.
+      test: other real records, all usable.
+      effort: how much is computed.
+      seeds: of draws and classifiers, at least one.
+      epochs: of classifiers for utility; None takes the protocol's.
+      varied: what differs between the seeds, in words.
+      protocol, state_dir: of utility, see `training.classifier.train_on_synthetic`.
+      inception: InceptionV3; None where nobody gave its weights.
+      cache: of what is computed from real data.
+      stages: where every part of the work is told.
+    """
+
+    draw: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    synthetic: Dataset
+    train: Dataset | None
+    test: Dataset
+    effort: Effort
+    seeds: Sequence[int]
+    epochs: int | None
+    varied: str
+    protocol: Protocol
+    state_dir: pathlib.Path | None
+    inception: InceptionFeatures | None
+    cache: Cache
+    stages: Stages
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """What a metric found.
+
+    Attributes:
+      values: its section of `metrics.json`; JSON-able.
+      charts: name -> matplotlib Figure.
+    """
+
+    values: dict[str, Any]
+    charts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def environment() -> dict[str, Any]:
+    """Hardware and versions that the numbers were made with."""
+    packages = ("tensorflow", "scikit-learn", "xgboost-cpu", "numpy", "scipy")
+    return {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version(),
+            "packages": {name: importlib.metadata.version(name) for name in packages if _installed(name)}}
+
+
+def _processor() -> str:
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

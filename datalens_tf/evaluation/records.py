@@ -1,0 +1,33 @@
+"""Parts of records that metrics compute on."""
+
+import dataclasses
+
+import numpy as np
+
+from datalens_tf import _validate, rng
+from datalens_tf.data.datasets import Dataset, to_unit
+
+
+def subset(dataset: Dataset, size: int | None, seed: int) -> Dataset:
+    """At most `size` records, drawn at random by the seed with as equal a number of each class as there are."""
+    if size is None or len(dataset) <= size:
+        return dataset
+    _validate.integer("size", size, at_least=dataset.num_classes)
+    order = rng.stream(seed, "subset").permutation(len(dataset))
+    # The k-th record of its class comes before every (k + 1)-th: cutting anywhere leaves classes balanced.
+    rank = np.empty(len(dataset), np.int64)
+    for label in range(dataset.num_classes):
+        of_class = order[dataset.labels[order] == label]
+        rank[of_class] = np.arange(len(of_class))
+    chosen = np.sort(order[np.argsort(rank[order], kind="stable")][:size])
+    return dataclasses.replace(dataset, images=dataset.images[chosen], labels=dataset.labels[chosen])
+
+
+def flat(images: np.ndarray) -> np.ndarray:
+    """float32 [n, H * W * C] in [0, 1]."""
+    return to_unit(images).reshape(len(images), -1)
+
+
+def spread(count: int, rows: np.ndarray) -> np.ndarray:
+    """At most `count` rows, spread over all of them: stored sets may be sorted by class."""
+    return rows if len(rows) <= count else rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
