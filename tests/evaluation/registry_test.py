@@ -31,15 +31,16 @@ def test_a_file_in_the_folder_of_metrics_is_a_metric(tmp_path, monkeypatch):
 
 
         def compute(context):
-            means = context.stages.run("brightness", lambda: [context.synthetic.images.mean(), context.test.images.mean()])
-            return Section(values={"of": dict(zip(("synthetic", "real"), map(float, means)))})
+            sets = {"synthetic": context.synthetic, "real": context.test}
+            return Section(values={"of": context.stages.run(
+                "brightness", lambda: {name: float(records.images.mean()) for name, records in sets.items()})})
 
 
         def headline(values):
             return f"brightness {values['of']['synthetic']:.1f}"
     '''))
     monkeypatch.setattr(metrics, "__path__", [*metrics.__path__, str(tmp_path)])
-    assert list(registry.declared())[0] == "brightness"
+    assert next(iter(registry.declared())) == "brightness"
     train = real("train")
     evaluation = tiny_evaluation(metrics=("brightness",))
     values = evaluation.metrics["brightness"]
