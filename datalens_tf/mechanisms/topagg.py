@@ -174,4 +174,4 @@ def check_top_k(top_k: int | None, dimension: int | None) -> None:
       dimension: how many there are; None where this is not known yet.
     """
     _validate.require(top_k is None or dimension is None or top_k <= dimension, "top_k", top_k,
-                      f"<= {dimension}, the numbers in one image")
+                      f"<= {dimension}, the numbers per image")
