@@ -10,21 +10,10 @@ from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
+from tests.mechanisms.odd_vectors import C, D, vectors
 
-C, D = 0.7, 5
 SUM = GaussianSum(clip_norm=C, noise_multiplier=2.0, adjacency="replace-one")
 SAMPLED = GaussianSum(clip_norm=C, noise_multiplier=1.1, adjacency="add-or-remove-one", sampling_probability=0.01)
-
-
-def vectors(random, count):
-    """Short, long, zero, huge, infinite, NaN, tiny, and of length C to the last bit or so."""
-    found = (random.normal(size=(count, D)) * 10.0 ** random.integers(-3, 4, (count, 1))).astype(np.float32)
-    odd = [np.zeros(D), np.full(D, 3e38), np.full(D, np.inf), [np.nan, 0, 0, 0, 0], [C, 0, 0, 0, 0],
-           [-C, 0, 0, 0, 0], np.full(D, 1e-38), np.full(D, C / np.sqrt(D) * (1 + 1e-7))]
-    for index in range(count):
-        if random.random() < 0.5:
-            found[index] = odd[random.integers(len(odd))]
-    return found
 
 
 def total(mechanism, rows):

@@ -12,8 +12,8 @@ from datalens_tf.accounting import accountants
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
-from tests.accounting.fixed_size_sampling_test import least_delta
-from tests.mechanisms.gaussian_sum_test import vectors
+from tests.accounting.true_delta import least_delta
+from tests.mechanisms.odd_vectors import vectors
 
 C, M, D = 0.7, 3, 5
 STEP = SanitizedGradients(clip_norm=C, noise_multiplier=0.8, num_images=M, num_discriminators=10)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from datalens_tf.models.discriminator import EnsembleDiscriminator
 from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv2D, EnsembleDense, conv_patches
+from tests.models.keras_layers import keras_conv, keras_dense, label_planes
 
 TEACHERS, BATCH, CLASSES = 3, 4, 5
 
@@ -14,32 +15,10 @@ def one_hot_labels(rng, batch=BATCH):
     return tf.one_hot(rng.integers(0, CLASSES, (TEACHERS, batch)), CLASSES)
 
 
-def label_planes(labels, height, width):
-    return tf.tile(labels[:, None, None, :], [1, height, width, 1])
-
-
 def randomized(layer, rng):
     """Gives every weight random values, so that no term is tested at zero."""
     layer.set_weights([rng.normal(size=w.shape).astype(np.float32) for w in layer.get_weights()])
     return layer
-
-
-def keras_conv(layer, teacher):
-    """The ordinary Keras layer over images with label planes that equals one teacher of an EnsembleConv2D."""
-    kernel = np.concatenate([layer.kernel[teacher], layer.label_kernel[teacher]], 1)
-    conv = tf.keras.layers.Conv2D(layer.filters, 5, 2, "same", use_bias=layer.use_bias)
-    conv.build((None, None, None, kernel.shape[1]))
-    conv.set_weights([kernel.reshape(5, 5, -1, layer.filters), *([layer.bias[teacher]] if layer.use_bias else [])])
-    return conv
-
-
-def keras_dense(layer, teacher):
-    """The ordinary Keras layer over features and one-hot label that equals one teacher of an EnsembleDense."""
-    kernel = np.concatenate([layer.kernel[teacher], layer.label_kernel[teacher]], 0)
-    dense = tf.keras.layers.Dense(layer.units, use_bias=layer.use_bias)
-    dense.build((None, len(kernel)))
-    dense.set_weights([kernel, *([layer.bias[teacher]] if layer.use_bias else [])])
-    return dense
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (12, 20, 3)])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf.models.warp import NUM_MOVES, WarpedGenerator, affine_warp, matrices
-from tests.models.factor_generator_test import SHAPE, generator, latents
+from tests.models.factor_generators import SHAPE, generator, latents
 
 
 def test_no_warp_is_no_warp():

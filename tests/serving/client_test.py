@@ -15,8 +15,8 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.serving.client import Client, ServerError
 from datalens_tf.serving.export import export_generator, load_generator
 from datalens_tf.serving.sampling import sample_from
-from tests.serving.export_test import SETTINGS, TinyGenerator
 from tests.serving.served import Served, free_port
+from tests.serving.tiny_generator import SETTINGS, TinyGenerator
 
 
 @pytest.fixture(scope="module", name="folder")

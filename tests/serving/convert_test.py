@@ -21,11 +21,11 @@ from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.serving import convert
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
-from tests.models.factor_generator_test import SHAPE
-from tests.models.factor_generator_test import generator as clusters
+from tests.models.factor_generators import SHAPE
+from tests.models.factor_generators import generator as clusters
 from tests.serving.browser import smuggled
-from tests.serving.export_test import SETTINGS, TinyGenerator
-from tests.serving.model_card_test import STATEMENT
+from tests.serving.released import STATEMENT
+from tests.serving.tiny_generator import SETTINGS, TinyGenerator
 
 LATENTS = np.random.default_rng(0).uniform(-1, 1, (7, 6)).astype(np.float32)
 BIDI = "abc\u202edef"

@@ -1,15 +1,13 @@
 """The model card says what holds, and no more."""
 
 import json
-import pathlib
 import re
 
 import pytest
 
 from datalens_tf.serving.model_card import render_card
+from tests.serving.released import ENTRY, STATEMENT
 
-ENTRY = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_eps1"
-STATEMENT = json.loads((ENTRY / "privacy.json").read_text())
 METRICS = json.loads((ENTRY / "metrics.json").read_text())
 MODEL = {"image_shape": (28, 28, 1), "num_classes": 10, "class_names": tuple("0123456789")}
 

@@ -22,8 +22,8 @@ from datalens_tf.training.teachers import TeacherBank
 from datalens_tf.training.trainer import Trainer
 from tests import ledgers
 from tests.training import tiny
-from tests.training.teachers_test import arrays, from_images, make_rounds
-from tests.training.trainer_test import released_bytes
+from tests.training.banks import arrays, from_images, make_rounds
+from tests.training.tiny import released_bytes
 
 CONFIG = tiny.CONFIG
 MECHANISM = CONFIG.mechanism()

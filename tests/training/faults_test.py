@@ -13,7 +13,7 @@ from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.trainer import Trainer
 from tests.training import tiny
-from tests.training.trainer_test import released_bytes
+from tests.training.tiny import released_bytes
 
 CONFIG = tiny.CONFIG
 

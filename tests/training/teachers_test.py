@@ -8,37 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.training import teachers
-from datalens_tf.training.teachers import TeacherBank, TeacherRound, adam, build_teachers
-from tests.models.ensemble_test import keras_conv, keras_dense, label_planes
+from datalens_tf.training.teachers import TeacherRound, adam, build_teachers
+from tests.models.keras_layers import keras_conv, keras_dense, label_planes
 from tests.training import tiny
+from tests.training.banks import arrays, from_images, make_bank, make_rounds
 
 CONFIG = tiny.CONFIG
-
-
-def make_bank(data, config=CONFIG, chunk_size=None, path=None, mechanism=None):
-    """In memory, or in the file `path`."""
-    partitions = partition_indices(len(data), config.num_teachers, config.partition_seed)
-    return TeacherBank(config, data.images, data.labels, partitions, mechanism or config.mechanism(),
-                       PerformanceOptions(chunk_size=chunk_size, bank_memory_gb=0), path)
-
-
-def arrays(bank):
-    """The bank's state as whole arrays [N, ...]."""
-    return [np.concatenate(list(bank.blocks(index))) for index in range(bank.num_arrays)]
-
-
-def make_rounds(count, seed=0, size=3):
-    rng = np.random.default_rng(seed)
-    return [(rng.uniform(size=(size, 3, 8, 8, 1)).astype(np.float32),
-             rng.normal(0, 0.3, (2 * size, 8, 8, 1)).astype(np.float32)) for _ in range(count)]
-
-
-def from_images(rounds):
-    return [TeacherRound(fakes, noise) for fakes, noise in rounds]
 
 
 def advance(bank, count=2, seed=0):
@@ -287,14 +265,14 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 
 from datalens_tf.training import teachers
 from tests.training import tiny
-from tests.training.teachers_test import CONFIG, from_images, make_bank, make_rounds
+from tests.training.banks import from_images, make_bank, make_rounds
 
 used, sums = [], []
 for device in ("CPU:0", "CPU:1"):
     teachers._IDLE.clear()  # Compiled for the other device.
     bank = make_bank(tiny.dataset(20))
     with tf.device(device):
-        chunk = bank._borrow(CONFIG.num_teachers)
+        chunk = bank._borrow(tiny.CONFIG.num_teachers)
         call = chunk.advance
 
         def spy(*args):
@@ -303,7 +281,7 @@ for device in ("CPU:0", "CPU:1"):
             return outputs
 
         chunk.advance = spy
-        bank._idle(CONFIG.num_teachers).append(chunk)
+        bank._idle(tiny.CONFIG.num_teachers).append(chunk)
         rounds = [shared.patches() for shared in from_images(make_rounds(2))]
         votes, losses = bank._visit(0, bank._batch_positions(2), rounds, tf.ones([3, 8, 8, 1]) / 2,
                                     tf.constant([0, 1, 2], tf.int64), 1)

@@ -17,3 +17,8 @@ def dataset(num_records: int = 20, seed: int = 0):
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (num_records, 8, 8, 1)).astype(np.uint8)
     return as_dataset(images, np.arange(num_records) % 3, 3, name="tiny")
+
+
+def released_bytes(student):
+    """What a student hands out, bit by bit."""
+    return b"".join(variable.numpy().tobytes() for variable in student.released().variables)

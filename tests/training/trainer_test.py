@@ -31,6 +31,7 @@ from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.trainer import Trainer, replay
 from tests import ledgers
 from tests.training import tiny
+from tests.training.tiny import released_bytes
 
 CONFIG = tiny.CONFIG
 EVERY_STEP = PerformanceOptions(checkpoint_minutes=0)
@@ -55,10 +56,6 @@ def train(run_dir, config=CONFIG, options=NEVER, stop_after=None, data=None, **k
     trainer = Trainer(config, data or tiny.dataset(), run_dir, options=options, callbacks=[stop], **kwargs)
     stop.trainer = trainer
     return trainer, trainer.run()
-
-
-def released_bytes(student):
-    return b"".join(variable.numpy().tobytes() for variable in student.released().variables)
 
 
 @pytest.fixture(name="reference", scope="module")
@@ -325,7 +322,7 @@ folder, burnt, options = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]), get
 burn = trainer_test.Burn(burnt)
 burn.trainer = Trainer(tiny.CONFIG.replace(num_steps=12), tiny.dataset(), folder, callbacks=[burn],
                        options=options)
-(folder / "done").write_bytes(trainer_test.released_bytes(burn.trainer.run()))
+(folder / "done").write_bytes(tiny.released_bytes(burn.trainer.run()))
 """
 
 
