@@ -242,15 +242,15 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "cli/places_test.py::test_python_writes_no_place_either"),
     ("results of an evaluation lie beside what is shared", "cli/evaluation.py",
      "results.make_results_folder(source), source", "source, source",
-     "cli_test.py::test_evaluate_leaves_what_touches_real_records_in_private"),
+     "cli/evaluation_test.py::test_evaluate_leaves_what_touches_real_records_in_private"),
     ("every model card has scores on real data", "synthesizers/base.py",
      "self._metrics() if with_metrics else None", "self._metrics()",
-     "cli_test.py::test_a_card_has_scores_on_real_data_only_if_asked"),
+     "cli/generators_test.py::test_a_card_has_scores_on_real_data_only_if_asked"),
     ("the public report has what was measured", "evaluation/report.py",
      "return _write_page(folder, None, run_charts(facts, {}), facts, samples)",
      "return _write_page(folder, json.loads((folder / 'private/evaluation/metrics.json').read_text()), {}, facts, "
      "samples)",
-     "cli_test.py::test_evaluate_leaves_what_touches_real_records_in_private"),
+     "cli/evaluation_test.py::test_evaluate_leaves_what_touches_real_records_in_private"),
     ("names in a card are markup", "serving/model_card.py",
      "(_text.everywhere(_text.markdown, value) for value in", "(value for value in",
      "serving/model_card_test.py::test_names_from_data_are_text"),
@@ -266,7 +266,8 @@ MUTATIONS = [Mutation(*fields) for fields in (
 def failure(folder, test):
     """What the test complains of in a copy of the repository, in one line; None where it passes."""
     path, _, keyword = test.partition(" -k ")
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(pathlib.Path("tests") / path)]
+    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "",
+             str(pathlib.Path("tests") / path)]
     done = subprocess.run(words + (["-k", keyword] if keyword else []), cwd=folder, capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(folder), "TF_CPP_MIN_LOG_LEVEL": "3"}, check=False)
     if done.returncode not in (0, 1):
