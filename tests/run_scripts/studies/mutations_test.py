@@ -15,9 +15,12 @@ ROOT = pathlib.Path(__file__).parents[3]
 def test_a_mutation_can_be_made_and_its_test_exists(mutation):
     assert mutation.old in (ROOT / "datalens_tf" / mutation.file).read_text()
     path, _, keyword = mutation.test.partition(" -k ")
-    names = re.findall(r"def (test_\w+)", (ROOT / "tests" / path).read_text())
-    assert all(any(word in name for name in names)
-               for word in re.findall(r"\w+", keyword) if word not in ("and", "or", "not"))
+    file = ROOT / "tests" / path.partition("::")[0]
+    # Conformance suites lie beside the tests that inherit them.
+    suites = [other for other in file.parent.glob("*.py") if not other.name.endswith("_test.py")]
+    names = [name for source in (file, *suites) for name in re.findall(r"def (\w+)", source.read_text())]
+    words = [word for word in re.findall(r"\w+", keyword) if word not in ("and", "or", "not")]
+    assert all(any(word in name for name in names) for word in [*words, *path.split("::")[1:]])
 
 
 @pytest.mark.slow
