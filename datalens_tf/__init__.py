@@ -1,6 +1,7 @@
 """Differentially private image generators: train, state the guarantee, export, sample."""
 
 import importlib
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -23,11 +24,11 @@ __all__ = ["__version__"]
 __all__ += list(_LAZY)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return __all__

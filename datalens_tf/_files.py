@@ -10,9 +10,10 @@ import types
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf.errors import DataLensError
 
@@ -82,7 +83,7 @@ class ArrayHeader(NamedTuple):
     """What a file says of an array before it is unpacked."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype
+    dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, array: Any) -> "ArrayHeader":
@@ -103,7 +104,7 @@ HeaderCheck = Callable[[Mapping[str, ArrayHeader]], None]
 
 def at_most(num_bytes: int) -> HeaderCheck:
     """A check for `read_npz`: arrays of any kind that take no more than this together."""
-    def check(headers):
+    def check(headers: Mapping[str, ArrayHeader]) -> None:
         total = sum(header.nbytes for header in headers.values())
         if total > num_bytes:
             raise ValueError(f"its arrays would take {total} bytes, more than the {num_bytes} that they may")
@@ -113,7 +114,7 @@ def at_most(num_bytes: int) -> HeaderCheck:
 
 def exactly(arrays: Mapping[str, Any], optional: Mapping[str, Any] = types.MappingProxyType({})) -> HeaderCheck:
     """A check for `read_npz`: arrays of these names, shapes and types, of others only the optional ones."""
-    def check(headers):
+    def check(headers: Mapping[str, ArrayHeader]) -> None:
         wanted = {name: ArrayHeader.of(array) for name, array in [*arrays.items(), *optional.items()]}
         if not set(arrays) <= set(headers) <= set(wanted):
             raise ValueError(f"expected arrays {_listed(arrays)}, got {_listed(headers)}")
@@ -129,7 +130,7 @@ def _listed(names: Collection[str], shown: int = 5) -> str:
     return ", ".join(sorted(names)[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
-def read_npz(path: PathLike, check: HeaderCheck, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+def read_npz(path: PathLike, check: HeaderCheck, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
     """Arrays of an npz file, all or those of the given names that it has; never unpickled.
 
     A few kilobytes may unfold to gigabytes. So the headers are read first, and nothing is unpacked that the caller does
@@ -192,10 +193,12 @@ def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Array
     return header
 
 
-_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_HeaderReader = Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]
+_HEADER_READERS: dict[tuple[int, int], _HeaderReader] = {
+    (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+def npz_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:
     """Named arrays as a compressed npz file."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

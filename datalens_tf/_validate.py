@@ -4,15 +4,24 @@ import collections.abc
 import numbers
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from datalens_tf.errors import InvalidArgumentError
+
+_T = TypeVar("_T")
 
 
 def require(condition: bool, name: str, value: Any, what: str) -> None:
     """Raises InvalidArgumentError `Expected name=value what.` unless the condition holds."""
     if not condition:
         raise InvalidArgumentError(f"Expected {name}={_shown(value)} {what}.")
+
+
+def known(name: str, value: _T | None, what: str) -> _T:
+    """Returns the value; raises InvalidArgumentError `Expected name=None what.` where it is None."""
+    if value is None:
+        raise InvalidArgumentError(f"Expected {name}=None {what}.")
+    return value
 
 
 def _shown(value: Any, length: int = 200) -> str:
@@ -26,7 +35,8 @@ def _shown(value: Any, length: int = 200) -> str:
 def real(name: str, value: Any) -> None:
     """A finite real number (bool excluded)."""
     # Not math.isfinite, which has no answer for integers beyond a float's range.
-    ok = isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    ok = is_number and abs(value) <= sys.float_info.max
     require(ok, name, value, "to be a finite number")
 
 

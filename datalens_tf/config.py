@@ -7,9 +7,10 @@ import hashlib
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from datalens_tf import _text, _validate
+from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.settings import LARGEST_NUM_CLASSES, Settings, at_least, between, one_of, positive, setting
 
 ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
@@ -23,6 +24,18 @@ def _check_image_shape(name: str, shape: Any) -> None:
     sound = (isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(size, int) and size > 0 for size in shape)
              and shape[0] % 4 == shape[1] % 4 == 0)
     _validate.require(sound, name, shape, "to be (H, W, C) with H and W divisible by 4")
+
+
+class DataSpec(NamedTuple):
+    """What is public about the images that a run learns from, and that a generator is built for.
+
+    Attributes:
+      image_shape: (H, W, C), H and W divisible by 4.
+      num_classes: number of classes Y.
+    """
+
+    image_shape: tuple[int, int, int]
+    num_classes: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +69,13 @@ class DataConfig(Settings):
         super()._check()
         _validate.one_of("method", self.method, [type(self).method])
 
+    @property
+    def data(self) -> DataSpec:
+        """Shape and classes of the data; raises InvalidArgumentError where the settings do not know them yet."""
+        where = "to be known: take them from a data set with `with_data`, or give both"
+        return DataSpec(_validate.known("image_shape", self.image_shape, where),
+                        _validate.known("num_classes", self.num_classes, where))
+
     def public(self) -> "typing.Self":
         return self.replace(dataset=_text.without_folders(self.dataset))
 
@@ -87,6 +107,11 @@ class RunConfig(DataConfig):
     def _check(self) -> None:
         super()._check()
         self._check_epsilon()
+
+    @property
+    def budget(self) -> float:
+        """The epsilon that a run keeps to; raises InvalidArgumentError where there is none."""
+        return _validate.known("epsilon", self.epsilon, "to be a number where something is priced")
 
     def _check_epsilon(self) -> None:
         """Whether there is a budget is decided by the method."""
@@ -175,8 +200,26 @@ class VotingConfig(MethodConfig):
     partition_seed: int = setting(0, "Public seed of the assignment of records to partitions.", at_least(0))
 
     GROUP: typing.ClassVar[str] = "teachers"
-    # Only some methods let owners keep their records.
-    num_owners: typing.ClassVar[int | None] = None
+
+    @property
+    def num_owners(self) -> int | None:
+        """Owners who keep their records; only some methods let them."""
+        return None
+
+    @property
+    def noise_share(self) -> float:
+        """The part of the noise's variance that one owner adds."""
+        return 1.0
+
+    @property
+    def step_size(self) -> float:
+        """How far an image is moved along a released direction, in pixel units, where a method moves images."""
+        raise InvalidArgumentError(f"Expected the method {self.method} to move images, which it does not.")
+
+    @property
+    def noise_scale(self) -> float:
+        """`noise_stddev` of settings that are resolved; raises InvalidArgumentError before."""
+        return _validate.known("noise_stddev", self.noise_stddev, "to be known: resolve the settings first")
 
     @abc.abstractmethod
     def mechanism(self) -> Any:

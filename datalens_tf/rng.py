@@ -6,6 +6,7 @@ The privacy noise is not here. It is drawn from the operating system (`mechanism
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def stream(seed: int, *path: str | int) -> np.random.Generator:
@@ -14,6 +15,6 @@ def stream(seed: int, *path: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], np.uint64)))
 
 
-def tensorflow_seed(seed: int, *path: str | int) -> np.ndarray:
+def tensorflow_seed(seed: int, *path: str | int) -> NDArray[np.int32]:
     """A seed for TensorFlow's stateless random operations: int32 [2], a function of seed and path only."""
     return stream(seed, *path).integers(0, 2**31 - 1, size=2, dtype=np.int32)

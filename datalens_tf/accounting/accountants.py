@@ -76,7 +76,7 @@ def max_steps(event: dp_accounting.DpEvent, epsilon: float, delta: float, accoun
     """Largest number of releases of `event` that costs at most epsilon; one more would cost more."""
     _validate.positive("epsilon", epsilon)
 
-    def cost(num_steps):
+    def cost(num_steps: int) -> float:
         return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant, adjacency)
 
     high = 1
@@ -112,7 +112,7 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
     _validate.integer("num_steps", num_steps, at_least=1)
     _validate.positive("epsilon", epsilon)
 
-    def affordable(multiplier):
+    def affordable(multiplier: float) -> bool:
         event = dp_accounting.SelfComposedDpEvent(make_event(multiplier), num_steps)
         return epsilon_of([event], delta, accountant, adjacency) <= epsilon
 
@@ -144,9 +144,9 @@ def noise_multiplier(event: dp_accounting.DpEvent | None) -> float:
 
 def _tally(events: Sequence[dp_accounting.DpEvent]) -> _Tally:
     """Flattens compositions to (event, count) pairs, so that equal histories have equal epsilon, and checks them."""
-    counts = {}
+    counts: dict[dp_accounting.DpEvent, int] = {}
 
-    def add(event, count):
+    def add(event: dp_accounting.DpEvent, count: int) -> None:
         if isinstance(event, dp_accounting.SelfComposedDpEvent):
             _validate.integer("count", event.count, at_least=0)
             add(event.event, count * event.count)
@@ -195,7 +195,7 @@ def _epsilon(tally: _Tally, delta: float, accountant: str, adjacency: str) -> fl
     return value
 
 
-def _squared_mu(tally: _Tally, accountant: str) -> float:
+def _squared_mu(tally: Sequence[tuple[dp_accounting.DpEvent, int]], accountant: str) -> float:
     """mu^2 = sum of 1/z^2: Gaussian releases compose to one Gaussian release with noise multiplier 1/mu."""
     for event, _ in tally:
         _validate.require(isinstance(event, dp_accounting.GaussianDpEvent), "event", event,
@@ -206,7 +206,7 @@ def _squared_mu(tally: _Tally, accountant: str) -> float:
 def _classic_rdp(tally: _Tally, delta: float) -> float:
     """Smallest order * mu^2 / 2 + ln(1/delta) / (order - 1) over all orders (the paper's Theorems 1 and 3)."""
     rdp = CLASSIC_ORDERS * _squared_mu(tally, "classic_rdp") / 2
-    return np.min(rdp + math.log(1 / delta) / (CLASSIC_ORDERS - 1))
+    return float(np.min(rdp + math.log(1 / delta) / (CLASSIC_ORDERS - 1)))
 
 
 def _gdp(tally: _Tally, delta: float) -> float:
@@ -219,8 +219,8 @@ def _gdp(tally: _Tally, delta: float) -> float:
         return 0.0
     # The zCDP conversion bounds epsilon from above.
     upper = squared / 2 + mu * math.sqrt(2 * math.log(1 / delta))
-    return optimize.brentq(
-        lambda value: gaussian_log_delta(value, mu) - math.log(delta), 0.0, upper, xtol=1e-13, rtol=1e-13)
+    return float(optimize.brentq(
+        lambda value: gaussian_log_delta(value, mu) - math.log(delta), 0.0, upper, xtol=1e-13, rtol=1e-13))
 
 
 def gaussian_log_delta(epsilon: float, mu: float) -> float:
@@ -267,4 +267,4 @@ def _dp_accounting(accountant: dp_accounting.PrivacyAccountant, tally: _Tally, d
             accountant.compose(event, count)
     except dp_accounting.UnsupportedEventError as error:
         raise InvalidArgumentError(f"Expected events that can be priced for {relation.name}: {error}") from error
-    return accountant.get_epsilon(delta)
+    return float(accountant.get_epsilon(delta))

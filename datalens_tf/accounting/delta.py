@@ -5,8 +5,9 @@ delta has to be well below 1/n, and there is an upper limit beyond which a run i
 """
 
 import warnings
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from datalens_tf import _validate
 from datalens_tf.errors import InvalidArgumentError, PrivacyWarning
 
 WARNED, REFUSED = 1, 10  # delta, in units of 1/n
@@ -15,9 +16,13 @@ WARNED, REFUSED = 1, 10  # delta, in units of 1/n
 class _Settings(Protocol):
     """What is asked of settings: `RunConfig` and `PateClassifierConfig` have it."""
 
-    delta: float
-    allow_large_delta: bool
-    ADJACENCY: str
+    ADJACENCY: ClassVar[str]
+
+    @property
+    def delta(self) -> float: ...
+
+    @property
+    def allow_large_delta(self) -> bool: ...
 
 
 def check_delta(config: _Settings, num_records: int) -> None:
@@ -50,7 +55,10 @@ def describe_delta(config: _Settings, num_records: int) -> str:
 
 def num_protected(config: _Settings, num_records: int) -> tuple[int, str]:
     """n, and what it counts: users where neighbours differ in one, else records."""
-    return (config.num_users, "users") if config.ADJACENCY.endswith("-user") else (num_records, "records")
+    if config.ADJACENCY.endswith("-user"):
+        users: int | None = getattr(config, "num_users", None)
+        return _validate.known("num_users", users, "to be the number of users, whom neighbours differ in"), "users"
+    return num_records, "records"
 
 
 def below(count: int) -> float:

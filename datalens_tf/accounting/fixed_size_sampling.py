@@ -29,6 +29,7 @@ from collections.abc import Sequence
 import dp_accounting
 import numpy as np
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+from numpy.typing import NDArray
 from scipy import special
 
 # Beyond so many standard deviations what is left of delta is below 1e-19 and added to that of an infinite loss.
@@ -41,10 +42,10 @@ def epsilon(tally: Sequence[tuple[dp_accounting.SampledWithoutReplacementDpEvent
     total = privacy_loss_distribution.identity(interval)
     for event, count in tally:
         total = total.compose(_distribution(event, interval).self_compose(count))
-    return total.get_epsilon_for_delta(delta)
+    return float(total.get_epsilon_for_delta(delta))
 
 
-def step_delta(losses: np.ndarray, rate: float, shift: float) -> np.ndarray:
+def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArray[np.float64]:
     """delta(epsilon') of one step, see above.
 
     Args:
@@ -57,7 +58,8 @@ def step_delta(losses: np.ndarray, rate: float, shift: float) -> np.ndarray:
                          losses + np.log1p((rate - 1) * np.exp(-losses)) - math.log(rate))
     first = special.log_ndtr(shift / 2 - inner / shift)
     second = inner + special.log_ndtr(-shift / 2 - inner / shift)
-    return -rate * np.exp(first) * np.expm1(np.minimum(second - first, 0.0))
+    deltas: NDArray[np.float64] = -rate * np.exp(first) * np.expm1(np.minimum(second - first, 0.0))
+    return deltas
 
 
 def _distribution(event: dp_accounting.SampledWithoutReplacementDpEvent, interval: float

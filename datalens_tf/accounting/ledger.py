@@ -76,13 +76,14 @@ class PrivacyLedger:
     def __init__(self, path: pathlib.Path, header: dict[str, Any], charges: tuple[Charge, ...], hashes: list[str],
                  lines: list[bytes]):
         self.path = path
-        self.version, self.run_id = header["version"], header.get("run_id")
-        self.secret_noise = header.get("secret_noise", True)
-        self.epsilon_budget = header["epsilon"]
-        self.delta = header["delta"]
-        self.accountant = header["accountant"]
-        self.adjacency = header.get("adjacency", "replace-one")  # Older ledgers know no other.
-        self.config_digest = header["config_digest"]
+        self.version: int = header["version"]
+        self.run_id: str | None = header.get("run_id")
+        self.secret_noise: bool = header.get("secret_noise", True)
+        self.epsilon_budget: float = header["epsilon"]
+        self.delta: float = header["delta"]
+        self.accountant: str = header["accountant"]
+        self.adjacency: str = header.get("adjacency", "replace-one")  # Older ledgers know no other.
+        self.config_digest: str = header["config_digest"]
         self.step_event = decode_event(header["step_event"])
         self.largest_event = decode_event(header.get("largest_event", header["step_event"]))
         self.charges = charges
@@ -100,7 +101,7 @@ class PrivacyLedger:
     @classmethod
     def create(
         cls,
-        path: str | os.PathLike,
+        path: _files.PathLike,
         *,
         epsilon: float,
         delta: float,
@@ -134,7 +135,7 @@ class PrivacyLedger:
         return ledger
 
     @classmethod
-    def open(cls, path: str | os.PathLike) -> "PrivacyLedger":
+    def open(cls, path: _files.PathLike) -> "PrivacyLedger":
         """Reads and verifies a ledger.
 
         A last line that a crash left half-written is counted as a charge, of the costliest event the ledger knows, and
@@ -146,7 +147,7 @@ class PrivacyLedger:
         return cls._load(pathlib.Path(path), repair=True)
 
     @classmethod
-    def read(cls, path: str | os.PathLike) -> "PrivacyLedger":
+    def read(cls, path: _files.PathLike) -> "PrivacyLedger":
         """`open` that never writes: a half-written last line is counted, and left as it is. Not for spending."""
         return cls._load(pathlib.Path(path), repair=False)
 
@@ -161,7 +162,8 @@ class PrivacyLedger:
         complete = lines[-1] == b""
         if complete:
             lines.pop()
-        records, hashes = [], []
+        records: list[dict[str, Any]] = []
+        hashes: list[str] = []
         for number, line in enumerate(lines, start=1):
             try:
                 record = _files.parse_json(line)
@@ -208,7 +210,7 @@ class PrivacyLedger:
         """The head that the ledger had once the charge of this index was made; -1 for that without charges."""
         return self._hashes[index + 1]
 
-    def check_ancestor(self, head: str | None, what: str | os.PathLike, num_lines: int) -> None:
+    def check_ancestor(self, head: str | None, what: _files.PathLike, num_lines: int) -> None:
         """Refuses to be used with what was made under another ledger, or under charges that are lost.
 
         Args:
@@ -235,14 +237,15 @@ class PrivacyLedger:
           InvalidArgumentError: the event cannot be priced, say because its noise multiplier is NaN.
         """
         unit, count = _split(event, self.step_event)
-        if self._all_charges_are(unit):
+        charged = self._number_if_all_are(unit)
+        if charged is not None:
             # All steps cost the same: how many are affordable is computed once, not an epsilon before every step.
             if self._affordable is None:
                 with contextlib.suppress(InvalidArgumentError):  # Too cheap to limit the steps, or without a price.
                     self._affordable = accountants.max_steps(
                         unit, self.epsilon_budget, self.delta, self.accountant, self.adjacency)
             if self._affordable is not None:
-                return self._uniform[2] + count <= self._affordable
+                return charged + count <= self._affordable
         spent = accountants.epsilon_of([*self._events(), event], self.delta, self.accountant, self.adjacency)
         return spent <= self.epsilon_budget
 
@@ -277,8 +280,8 @@ class PrivacyLedger:
         """Epsilon of all charges, at the ledger's delta, by its own accountant or another one."""
         return accountants.epsilon_of(self._events(), self.delta, accountant or self.accountant, self.adjacency)
 
-    def _all_charges_are(self, event: dp_accounting.DpEvent) -> bool:
-        """Whether every charge is this event; those that were looked at are not looked at again."""
+    def _number_if_all_are(self, event: dp_accounting.DpEvent) -> int | None:
+        """How many charges there are, if every one is this event; those that were looked at are not looked at again."""
         if self._uniform is None or self._uniform[0] != event:
             self._uniform, self._affordable = (event, 0, 0), None
         _, lines, count = self._uniform
@@ -286,7 +289,7 @@ class PrivacyLedger:
             count += self.charges[lines].count
             lines += 1
         self._uniform = (event, lines, count)
-        return lines == len(self.charges)
+        return count if lines == len(self.charges) else None
 
     def _events(self) -> list[dp_accounting.DpEvent]:
         """The events of all charges."""
@@ -299,7 +302,7 @@ class PrivacyLedger:
         self._hashes.append(digest)
 
     @classmethod
-    def _from_records(cls, path: pathlib.Path, records: list[dict], hashes: list[str], lines: list[bytes]
+    def _from_records(cls, path: pathlib.Path, records: list[dict[str, Any]], hashes: list[str], lines: list[bytes]
                       ) -> "PrivacyLedger":
         """Builds the ledger from verified lines, checking their content."""
         number = 1
@@ -379,9 +382,10 @@ def _verify(record: Any, previous_hash: str, path: pathlib.Path, number: int) ->
     if not isinstance(record, dict):
         raise _damaged(path, number, "is not a JSON object")
     content = {key: value for key, value in record.items() if key != "hash"}
-    if record.get("hash") != _hash(content, previous_hash):
+    digest = _hash(content, previous_hash)
+    if record.get("hash") != digest:
         raise _damaged(path, number, "was altered, or the line before it was removed")
-    return record["hash"]
+    return digest
 
 
 def _hash(record: dict[str, Any], previous_hash: str) -> str:

@@ -94,19 +94,21 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
     Raises:
       LedgerError: a charge differs from what a step costs under this configuration, or charges are missing.
     """
-    num_charges = 0 if ledger is None else ledger.num_charges
-    if num_burnt < 0:  # More was released than was charged.
+    _validate.require(guarantee.event is None or ledger is not None, "ledger", ledger, "to have what was charged")
+    charges = () if ledger is None else ledger.charges
+    num_charges = sum(charge.count for charge in charges)
+    if ledger is not None and num_burnt < 0:  # More was released than was charged.
         raise LedgerError(f"{ledger.path} has {num_charges} charges, {-num_burnt} fewer than were used: put the run's "
                           "newest ledger back.")
     _validate.integer("num_burnt", num_burnt, at_least=0)
     _validate.require(num_burnt <= num_charges, "num_burnt", num_burnt, f"<= {num_charges}, the number of charges")
     _validate.integer("num_records", num_records, at_least=1)
     event = guarantee.event
-    for charge in () if ledger is None else ledger.charges:
+    for charge in charges:
         if charge.unit != event and charge.unit not in guarantee.recalibrated:
             raise LedgerError(f"Charge {charge.index} in the ledger is {charge.event}, but a step costs {event}: "
                               "the ledger belongs to another configuration.")
-    by_accountant = {} if event is None else price(ledger.charges, config.delta, guarantee.adjacency)
+    by_accountant = {} if event is None else price(charges, config.delta, guarantee.adjacency)
     private = (event is not None and noise.is_secure and config.insecure_noise_seed is None
                and all(map(math.isfinite, by_accountant.values())))
     facts = {
@@ -119,11 +121,12 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
     }
     released = guarantee.released
     if guarantee.recalibrated:
-        counts = {event: sum(charge.count for charge in ledger.charges if charge.unit == event)
+        counts = {event: sum(charge.count for charge in charges if charge.unit == event)
                   for event in guarantee.recalibrated}
         facts["recalibrated"] = [{"noise_multiplier": accountants.noise_multiplier(event), "num_charges": count}
                                  for event, count in counts.items()]
-        released += _RECALIBRATED + ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
+        released = _validate.known("released", released, "to be told where charges have more noise") + _RECALIBRATED
+        released += ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
                                               for part in facts["recalibrated"]) + "."
     texts = facts | {"accountant": config.accountant, "noise_caveat": noise.caveat}
     if facts.get("epsilon_towards_driver") is not None:
@@ -231,7 +234,7 @@ def parse_statement(text: str | bytes) -> dict[str, Any]:
         _validate.between("delta", statement.get("delta"), 0, 1, open_low=True, open_high=True)
         for name in ("epsilon_budget", "noise_multiplier_per_step"):
             _validate.positive(name, statement.get(name))
-        by_accountant = statement.get("epsilon_by_accountant")
+        by_accountant: Any = statement.get("epsilon_by_accountant")
         _validate.require(isinstance(by_accountant, dict) and set(by_accountant) <= set(ACCOUNTANTS),
                           "epsilon_by_accountant", by_accountant, f"to have {', '.join(ACCOUNTANTS)}")
         for name, value in by_accountant.items():

@@ -13,7 +13,7 @@ from typing import Any
 import dp_accounting
 
 from datalens_tf import _files
-from datalens_tf.accounting.ledger import PrivacyLedger, decode_event
+from datalens_tf.accounting.ledger import Charge, PrivacyLedger, decode_event
 from datalens_tf.accounting.statement import ledger_entries, parse_statement, price
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, LedgerError
 
@@ -98,19 +98,19 @@ def check_alone(statement: Mapping[str, Any], where: Any) -> None:
         prices = None if charged is None else price(charged, statement["delta"], statement["adjacency"])
     except (InvalidArgumentError, KeyError, TypeError) as error:
         raise _disagrees(where, "what it says was charged cannot be priced") from error
-    if prices is not None and sum(charge.count for charge in charged) != statement["num_charges"]:
+    if charged is not None and sum(charge.count for charge in charged) != statement["num_charges"]:
         raise _disagrees(where, "its num_charges is not the number of charges that it names")
     _check_price(statement, prices, where)
 
 
-def charges_of(statement: Mapping[str, Any]) -> "list[_Stated] | None":
+def charges_of(statement: Mapping[str, Any]) -> list[Charge] | None:
     """What a statement says was charged; None where one of an older version does not say enough.
 
     Raises:
       InvalidArgumentError, KeyError, TypeError: it says what cannot be charged.
     """
     if "charged" in statement:
-        return [_Stated(decode_event(row["event"]), int(row["count"])) for row in statement["charged"]]
+        return [_equal_charges(decode_event(row["event"]), int(row["count"])) for row in statement["charged"]]
     if not statement["private"] or set(statement["epsilon_by_accountant"]) == set() or "aggregator" in statement:
         return None
     event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(statement["noise_multiplier_per_step"])
@@ -118,14 +118,13 @@ def charges_of(statement: Mapping[str, Any]) -> "list[_Stated] | None":
         event = dp_accounting.PoissonSampledDpEvent(statement["sampling_probability"], event)
     if statement.get("num_discriminators", 1) > 1:
         event = dp_accounting.SampledWithoutReplacementDpEvent(statement["num_discriminators"], 1, event)
-    return [_Stated(event, statement["num_charges"])]
+    return [_equal_charges(event, statement["num_charges"])]
 
 
-class _Stated:
-    """Equal charges, as a statement names them; to `price` like lines of a ledger."""
-
-    def __init__(self, unit: dp_accounting.DpEvent, count: int):
-        self.unit, self.count, self.event = unit, count, dp_accounting.SelfComposedDpEvent(unit, count)
+def _equal_charges(unit: dp_accounting.DpEvent, count: int) -> Charge:
+    """Equal charges, which a statement names together, like one line of a ledger."""
+    event = unit if count == 1 else dp_accounting.SelfComposedDpEvent(unit, count)
+    return Charge(index=0, step=None, event=event, count=count)
 
 
 def check_settings(statement: Mapping[str, Any], path: pathlib.Path) -> None:

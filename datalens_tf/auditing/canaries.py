@@ -150,23 +150,23 @@ def _attack_releases(trainer: Trainer, with_all: TeacherBank, without: TeacherBa
     for step in progress(range(1, len(releases) + 1)):
         rounds = teacher_rounds(config, without, student, config.teacher_steps)
         latents, labels = student.inputs(step)
-        images, noisy = student.images(latents, labels), releases.load(step)
+        images, noisy = student.images(latents, labels), releases.get(step)
         base = [bank.advance(rounds, images, labels, step)[0] for bank in banks][1]
         votes = [votes_of(bank, images, labels, step) for votes_of, bank in zip(own, banks)]
         change = (votes[0] - votes[1]).reshape(num_canaries, -1)
         largest = max(largest, float(np.linalg.norm(change, axis=1).max()))
         gram += change @ change.T
-        moment += change @ (noisy - base).ravel()
+        moment += change @ (noisy - _validate.known("votes", base, "to be what the teachers voted")).ravel()
         student.train(latents, labels, trainer.mechanism.postprocess(noisy))
     # sigma^2 per vote against the coins' variance 1/4; the small number is for a noise of 0.
-    ridge = 4 * config.noise_stddev**2 * _noise_is_on(trainer) + 1e-6
+    ridge = 4 * config.noise_scale**2 * _noise_is_on(trainer) + 1e-6
     centred = moment - gram.sum(axis=1) / 2
     return linalg.solve(gram + ridge * np.eye(num_canaries), centred, assume_a="pos"), largest
 
 
 def _noise_is_on(trainer: Trainer) -> bool:
     """Whether the attacker has to expect noise: he knows the code."""
-    return bool(np.any(trainer.noise.draw((1, 8), trainer.config.noise_stddev, 0)))
+    return bool(np.any(trainer.noise.draw((1, 8), trainer.config.noise_scale, 0)))
 
 
 class _OwnVotes:
@@ -216,7 +216,7 @@ def _attack_generator(config: VotingConfig, student: Student, canaries: Canaries
     """Scores from synthetic images alone: is the nearest one nearer to the canary than to the record?"""
     from sklearn.neighbors import NearestNeighbors
 
-    stream, classes = rng.stream(config.seed, "audit samples"), config.num_classes
+    stream, classes = rng.stream(config.seed, "audit samples"), config.data.num_classes
     latents = draw_latents(config, stream, classes * _SAMPLES_PER_CLASS)
     labels = np.repeat(np.arange(classes), _SAMPLES_PER_CLASS)
     samples = student.released().predict([latents, labels], batch_size=1000, verbose=0).reshape(len(labels), -1)

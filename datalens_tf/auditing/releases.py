@@ -19,8 +19,8 @@ from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 
 
-def many_runs_bound(scores_with: Sequence[float], scores_without: Sequence[float], delta: float,
-                    confidence: float = 0.95) -> float:
+def many_runs_bound(scores_with: Sequence[float] | np.ndarray, scores_without: Sequence[float] | np.ndarray,
+                    delta: float, confidence: float = 0.95) -> float:
     """Lower bound on epsilon from the scores of many independent runs on two neighbouring data sets.
 
     The first half of the scores chooses a threshold, the second half measures how often each kind exceeds it
@@ -40,8 +40,8 @@ def many_runs_bound(scores_with: Sequence[float], scores_without: Sequence[float
     _validate.between("delta", delta, 0, 1, open_high=True)
     _validate.between("confidence", confidence, 0, 1, open_low=True, open_high=True)
     halves = []
-    for name, scores in (("scores_with", scores_with), ("scores_without", scores_without)):
-        scores = np.asarray(scores, np.float64)
+    for name, given in (("scores_with", scores_with), ("scores_without", scores_without)):
+        scores = np.asarray(given, np.float64)
         _validate.require(scores.ndim == 1 and len(scores) >= 4, f"len({name})", np.size(scores), ">= 4")
         _validate.require(bool(np.all(np.isfinite(scores))), name, "...", "to be finite numbers")
         halves.append(np.array_split(scores, 2))
@@ -154,7 +154,7 @@ def attack_releases(mechanism: Mechanism, noise: NoiseSource, *, batch_size: int
       Scores with +1 and with -1, float64 [trials] each.
     """
     votes = np.ones((batch_size, top_k))
-    scores = ([], [])
+    scores: tuple[list[float], list[float]] = ([], [])
     for _ in progress(range(trials)):
         for world, sign in zip(scores, (1.0, -1.0)):
             world.append(sum(float(mechanism.privatize(sign * votes, noise, step).sum()) for step in range(num_steps)))
@@ -220,7 +220,7 @@ def audit_releases(config: VotingConfig, *, trials: int, num_canaries: int, conf
     _validate.between("confidence", confidence, 0, 1, open_low=True, open_high=True)
     mechanism, noise = config.mechanism(), noise_source(config)
     event = mechanism.dp_event(config.batch_size)
-    steps = accountants.max_steps(event, config.epsilon, config.delta, config.accountant)
+    steps = accountants.max_steps(event, config.budget, config.delta, config.accountant)
     steps = min(steps, config.num_steps or steps)
     _validate.require(steps >= 1, "epsilon", config.epsilon, "to pay for at least one step")
     run = {"batch_size": config.batch_size, "num_steps": steps, "top_k": mechanism.top_k, "progress": progress}

@@ -6,6 +6,7 @@ checks pass means that the parts agree with each other; `CANNOT_KNOW` says what 
 
 import base64
 import dataclasses
+import functools
 import gzip
 import io
 import pathlib
@@ -99,7 +100,7 @@ def _run(folder: pathlib.Path) -> Iterator[Check]:
     versions = [folder / "generator" / "1"] if (folder / "generator").exists() else []
     for version in versions:
         yield from _export(version)
-        yield _check("the generator's statement", lambda version=version: _same_statement(folder, version))
+        yield _check("the generator's statement", functools.partial(_same_statement, folder, version))
     if (folder / "saved_model" / "1").exists():
         yield _check("SavedModel", lambda: _saved_model(folder / "saved_model" / "1"))
 

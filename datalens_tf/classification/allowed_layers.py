@@ -10,7 +10,7 @@ import functools
 import io
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
@@ -20,7 +20,7 @@ from datalens_tf import _files
 from datalens_tf.errors import InvalidArgumentError
 
 layers = tf.keras.layers
-Layer = tf.keras.layers.Layer
+Layer: TypeAlias = tf.keras.layers.Layer
 _CONTAINERS = (tf.keras.Sequential, tf.keras.Sequential.__base__)  # The latter is what tf.keras.Model(x, y) makes.
 # Functions of Keras, by identity: one of another origin may look at the whole batch.
 ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu", "sigmoid", "softmax",
@@ -162,7 +162,7 @@ def as_markdown() -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for kind in TRAINED | EXTRACTORS:
         if kind is not layers.InputLayer:
-            needs = tuple(_in_words(table.get(kind)) for table in (TRAINED, EXTRACTORS))
+            needs = _in_words(TRAINED.get(kind)), _in_words(EXTRACTORS.get(kind))
             rows.setdefault(needs, []).append(f"`{kind.__name__}`")
     return "\n".join(["| layers of `tf.keras.layers` | `--model` | `--features` |", "|---|---|---|", *(
         f"| {', '.join(kinds)} | {trained} | {extractor} |" for (trained, extractor), kinds in rows.items())])

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -60,9 +61,10 @@ def new_network(name: str, input_shape: tuple[int, ...], num_classes: int, seed:
     Raises:
       InvalidArgumentError: images are too small for it.
     """
-    make = {"small": small_classifier, "linear": linear_classifier, "large": paper_classifier}[name]
+    makers: dict[str, Callable[..., tf.keras.Model]] = {
+        "small": small_classifier, "linear": linear_classifier, "large": paper_classifier}
     try:
-        return make(input_shape, num_classes, seed)
+        return makers[name](input_shape, num_classes, seed)
     except ValueError as error:
         raise InvalidArgumentError(f"Expected larger images than {list(input_shape)} for network={name!r}; choose "
                                    "another network, or give a --model.") from error
@@ -87,7 +89,7 @@ def digest(model: tf.keras.Model) -> str:
         settings = {name: value for name, value in layer.get_config().items() if name != "name"}
         found.update(json.dumps([type(layer).__name__, settings], default=str).encode())
         for weight in layer.get_weights():
-            found.update(np.ascontiguousarray(weight))
+            found.update(np.ascontiguousarray(weight).data)
     return found.hexdigest()
 
 

@@ -67,8 +67,8 @@ def _evaluate(args: argparse.Namespace) -> None:
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
     config = stored_config(source) if is_run else None
-    classes = args.classes or (config.classes if is_run else None)
-    if is_run:
+    classes = args.classes or (None if config is None else config.classes)
+    if config is not None:
         place, name = data_of_run(source, config.dataset, args.dataset)
     elif args.dataset is not None:
         place = located(args.dataset)
@@ -128,7 +128,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     metrics = result.metrics
     _files.atomic_write(folder / results.METRICS, json.dumps(metrics, indent=2) + "\n")
     report = write_report(folder, result, facts, draw(0))
-    if args.output_dir is None:
+    if args.output_dir is None and facts is not None:
         write_public_report(source, facts, draw(0))
     elif is_run and folder.resolve() == source.resolve():  # What is there now is newer.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -44,18 +45,48 @@ class Dataset:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """(H, W, C)."""
-        return self.images.shape[1:]
+        height, width, channels = self.images.shape[1:]
+        return height, width, channels
 
     def __len__(self) -> int:
         return len(self.images)
 
 
-def with_data(config, dataset):
+class PublicFacts(Protocol):
+    """What is public about a data set, and about data that owners keep."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]: ...
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def declared(self) -> bool: ...
+
+
+class _Settings(Protocol):
+    @property
+    def classes(self) -> tuple[str, ...] | None: ...
+
+    def replace(self, **changes: Any) -> Self: ...
+
+
+_Config = TypeVar("_Config", bound=_Settings)
+
+
+def with_data(config: _Config, dataset: PublicFacts) -> _Config:
     """Settings with what is public about the data that they are for.
 
     Args:
       config: settings with `replace`.
-      dataset: a `Dataset`, or what has the same public attributes.
+      dataset: a `Dataset`, or what has the same public facts.
 
     Raises:
       InvalidArgumentError: the settings declare classes, and the data set does not have them.
@@ -137,8 +168,8 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
     num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
     if num_classes > LARGEST_NUM_CLASSES:
         raise DataError(f"{name}: expected at most {LARGEST_NUM_CLASSES:,} classes, got {num_classes}.")
-    class_names = map(str, range(num_classes)) if class_names is None else class_names
-    return Dataset(images=images, labels=labels, num_classes=num_classes, name=name, class_names=tuple(class_names),
+    return Dataset(images=images, labels=labels, num_classes=num_classes, name=name,
+                   class_names=tuple(map(str, range(num_classes)) if class_names is None else class_names),
                    declared=classes is not None, usable=usable, users=users)
 
 

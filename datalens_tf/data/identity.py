@@ -38,7 +38,7 @@ class Fingerprint:
             header = b"none" if array is None else f"{np.asarray(array).dtype.str} {np.shape(array)}".encode()
             found.update(len(header).to_bytes(8, "big") + header)
             if array is not None:
-                found.update(np.ascontiguousarray(array))
+                found.update(np.ascontiguousarray(array).data)
         return found.hexdigest()
 
     def checksum(self) -> int:
@@ -46,7 +46,7 @@ class Fingerprint:
         found = 0
         for array in self._arrays:
             if array is not None:
-                found = zlib.crc32(np.ascontiguousarray(array), found)
+                found = zlib.crc32(np.ascontiguousarray(array).data, found)
         return found
 
 

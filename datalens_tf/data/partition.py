@@ -63,7 +63,7 @@ def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.nda
         if len(dataset) < num_users:
             raise DataError(f"Expected a record for each user, got {len(dataset)} for num_users={num_users}. Use fewer "
                             "users or more data.")
-        return usable_indices(partition_indices(len(dataset), num_users, seed), dataset.usable)
+        return list(usable_indices(partition_indices(len(dataset), num_users, seed), dataset.usable))
     users, owners = np.unique(dataset.users, return_inverse=True)
     if len(users) != num_users:
         raise DataError(f"Expected num_users={num_users} to be {len(users)}, the number of users whom the data name: "

@@ -183,7 +183,8 @@ def _figure(width: float, height: float, columns: int = 1):
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE | {"axes.prop_cycle": cycler.cycler(color=PALETTE)}):
+    style: dict[Any, Any] = _STYLE | {"axes.prop_cycle": cycler.cycler(color=PALETTE)}
+    with matplotlib.rc_context(style):
         figure = Figure(figsize=(width, height))
         return figure, figure.subplots(1, columns)
 

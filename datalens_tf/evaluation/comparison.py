@@ -62,8 +62,8 @@ class Result:
                 self.settings if self.settings is not None else self.source)
 
 
-_STATED = {"method": (str, None), "epsilon": (float, math.inf), "delta": (float, 1), "accountant": (str, None),
-           "adjacency": (str, None)}  # with the largest value there can be
+_TEXTS = ("method", "accountant", "adjacency")
+_NUMBERS = {"epsilon": math.inf, "delta": 1.0}  # with the largest value there can be
 
 
 def read_result(folder: pathlib.Path) -> Result:
@@ -81,19 +81,19 @@ def read_result(folder: pathlib.Path) -> Result:
         statement = verification.run_statement(folder)
     if statement.get("private") is False:  # What says so of itself may stand beside others, as epsilon = infinity.
         statement = statement | {"epsilon": sys.float_info.max}
-    for name, (kind, high) in _STATED.items():
+    for name in (*_TEXTS, *_NUMBERS):
         try:
-            if kind is float:
-                _validate.between(name, statement.get(name), 0, high)
+            if name in _NUMBERS:
+                _validate.between(name, statement.get(name), 0, _NUMBERS[name])
             else:
-                _validate.require(isinstance(statement.get(name), kind), name, statement.get(name), "to be text")
+                _validate.require(isinstance(statement.get(name), str), name, statement.get(name), "to be text")
         except InvalidArgumentError as error:
             raise DataError(f"{folder}: privacy.json states no {name} ({error}), so it cannot be compared with "
                             "others.") from error
     if metrics.get("schema_version") != SCHEMA_VERSION:
         raise DataError(f"{folder}: expected metrics.json of schema_version {SCHEMA_VERSION}, got "
                         f"{metrics.get('schema_version')!r}: evaluate it again.")
-    utility = metrics.get("utility")
+    utility: Any = metrics.get("utility")
     try:
         protocol = utility["protocol_name"]
         if not utility["follows_protocol"]:
@@ -113,7 +113,8 @@ def read_result(folder: pathlib.Path) -> Result:
         if utility["accuracy_std"] is not None:
             _validate.between("accuracy_std", utility["accuracy_std"], 0, 1)
         return Result(
-            **{name: kind(statement[name]) for name, (kind, _) in _STATED.items()},
+            method=statement["method"], epsilon=float(statement["epsilon"]), delta=float(statement["delta"]),
+            accountant=statement["accountant"], adjacency=statement["adjacency"],
             dataset=_text.without_folders(str(metrics["dataset"])),
             protocol=protocol, accuracy=utility["accuracy_mean"], num_classifiers=len(utility["per_seed"]),
             accuracy_std=utility["accuracy_std"], others=others, settings=_settings(folder), source=str(folder),

@@ -58,7 +58,10 @@ def frechet_distance(features_a: np.ndarray, features_b: np.ndarray) -> float:
         means.append(features.mean(axis=0))
         # R with R^T R = covariance. The trace of (C_a C_b)^(1/2) is the nuclear norm of R_a R_b^T, which needs no
         # square root of a matrix that is singular whenever there are fewer images than features.
-        factors.append(np.linalg.qr((features - means[-1]) / np.sqrt(len(features) - 1), mode="r"))
+        # numpy's types do not know that mode="r" gives one array.
+        factor: np.ndarray = np.linalg.qr(
+            (features - means[-1]) / np.sqrt(len(features) - 1), mode="r")  # type: ignore[assignment]
+        factors.append(factor)
     squared = np.sum((means[0] - means[1]) ** 2) + sum(np.sum(factor ** 2) for factor in factors)
     return float(max(0.0, squared - 2 * np.linalg.norm(factors[0] @ factors[1].T, "nuc")))
 

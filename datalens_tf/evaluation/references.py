@@ -72,8 +72,8 @@ def published(method: str, dataset: str, epsilon: float | None) -> dict[str, flo
     """Source -> accuracy, of a method here (see `methods`) at this budget; None is for no privacy."""
     if epsilon is None:
         return {"DataLens paper": WITHOUT_PRIVACY[dataset]} if method == "dcgan" and dataset in WITHOUT_PRIVACY else {}
-    found = {}
+    found: dict[str, float] = {}
     for source, numbers in (("DataLens paper", ACCURACY), ("DPImageBench", DPIMAGEBENCH)):
-        value = numbers.get(dataset, {}).get(_NAMES.get(method), {}).get(epsilon)
+        value = numbers.get(dataset, {}).get(_NAMES.get(method, ""), {}).get(epsilon)
         found |= {} if value is None else {source: value}
     return found

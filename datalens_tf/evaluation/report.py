@@ -218,8 +218,8 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
     # Thousands of marks are smaller as pixels.
     images |= {name: _data_uri(charts.png_bytes(figures[name]), "image/png") for name in ("pca", "tsne")
                if name in figures}
-    dataset = facts.statement["dataset"] if metrics is None else metrics["dataset"]
     metrics = metrics or {}
+    dataset = facts.statement["dataset"] if facts is not None and not metrics else metrics["dataset"]
     return environment.get_template("report.html.j2").render(
         version=__version__, dataset=dataset, metrics=metrics, facts=facts, images=images,
         samples=_data_uri(sample_picture, "image/png"),

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import abc
 import math
-import typing
+from typing import TYPE_CHECKING, Protocol
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.noise import NoiseSource
 
-if typing.TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
+if TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
     import tensorflow as tf
 
 
-class Teachers(typing.Protocol):
+class Teachers(Protocol):
     """What a mechanism asks the networks of T teachers about m images that all of them see."""
 
     num_teachers: int
@@ -44,7 +45,7 @@ class Mechanism(abc.ABC):
         """How T teachers vote on synthetic images: here, by their compressed image gradients. Works in a `tf.function`.
 
         Args:
-          teachers: T networks.
+          teachers: the T networks.
           images: float32 [m, H, W, C].
           labels: one-hot [m, Y].
           seeds: int32 [T, 2], as for `compress`.
@@ -76,7 +77,8 @@ class Mechanism(abc.ABC):
         """Largest l2 change of the vote sum of `num_images` images jointly when one record is replaced, in votes."""
 
     @abc.abstractmethod
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
+    def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
+                  ) -> NDArray[np.float64]:
         """Adds the noise: the one private step.
 
         Args:
@@ -93,10 +95,10 @@ class Mechanism(abc.ABC):
         """
 
     @abc.abstractmethod
-    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+    def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """Turns a noisy vote sum [m, d] into the float32 [m, d] direction. Free in privacy."""
 
-    def direction(self, noisy: np.ndarray, step: int) -> np.ndarray:
+    def direction(self, noisy: NDArray[np.float64], step: int) -> NDArray[np.float32]:
         """What the student learns from in a step: `postprocess`, but for mechanisms whose public randomness changes."""
         return self.postprocess(noisy)
 
@@ -108,7 +110,7 @@ class Mechanism(abc.ABC):
         """
 
 
-def add_noise(values: np.ndarray, stddev: float, noise: NoiseSource, index: int) -> np.ndarray:
+def add_noise(values: NDArray[np.float64], stddev: float, noise: NoiseSource, index: int) -> NDArray[np.float64]:
     """Values with independent noise on each.
 
     Raises:
@@ -120,8 +122,8 @@ def add_noise(values: np.ndarray, stddev: float, noise: NoiseSource, index: int)
     return values + drawn
 
 
-def noisy_vote_sum(vote_sum: np.ndarray, largest: int, stddev: float, noise: NoiseSource, index: int, share: float
-                   ) -> np.ndarray:
+def noisy_vote_sum(vote_sum: NDArray[np.float64], largest: int, stddev: float, noise: NoiseSource, index: int,
+                   share: float) -> NDArray[np.float64]:
     """`Mechanism.privatize` of votes whose sum is an integer of magnitude `largest` at most, in [m, ...].
 
     Raises:

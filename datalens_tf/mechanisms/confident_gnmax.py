@@ -12,9 +12,10 @@ import typing
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate, rng
-from datalens_tf.mechanisms.base import Mechanism, add_noise
+from datalens_tf.mechanisms.base import Mechanism, Teachers, add_noise
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:
@@ -58,7 +59,7 @@ class ConfidentGNMax(Mechanism):
     threshold_noise_ratio: float
     vote_threshold: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer("num_teachers", self.num_teachers, at_least=1)
         _validate.integer("num_bins", self.num_bins, at_least=2)
         _validate.positive("noise_stddev", self.noise_stddev)
@@ -85,7 +86,8 @@ class ConfidentGNMax(Mechanism):
         _validate.integer("num_images", num_images, at_least=1)
         return math.sqrt(num_images * self.num_questions * (2 + self.threshold_noise_ratio**-2))
 
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
+    def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
+                  ) -> NDArray[np.float64]:
         """See `Mechanism.privatize`.
 
         Args:
@@ -105,7 +107,7 @@ class ConfidentGNMax(Mechanism):
         noisy = add_noise(counts, self.noise_stddev, noise, index)
         return np.concatenate([largest, noisy.reshape(len(vote_sum), -1)], 1)
 
-    def answers(self, noisy: np.ndarray) -> np.ndarray:
+    def answers(self, noisy: NDArray[np.float64]) -> NDArray[np.int64]:
         """The confident answers int64 [m, p], -1 for none: post-processing of what `privatize` returned."""
         largest, counts = np.split(noisy, [self.num_questions], axis=1)
         chosen = counts.reshape(len(noisy), self.num_questions, self.num_bins).argmax(-1)
@@ -135,7 +137,7 @@ class BinnedGradients(ConfidentGNMax):
     dimension: int
     seed: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         _validate.integer("projection_dim", self.projection_dim, at_least=1)
         _validate.positive("clip", self.clip)
@@ -152,7 +154,8 @@ class BinnedGradients(ConfidentGNMax):
         seed = tf.stack([int(rng.tensorflow_seed(self.seed, "directions")[0]), tf.cast(step, tf.int32)])
         return tf.random.stateless_normal([self.dimension, self.projection_dim], seed) / math.sqrt(self.dimension)
 
-    def votes(self, teachers, images, labels, seeds, step) -> tf.Tensor:
+    def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor, step: tf.Tensor
+              ) -> tf.Tensor:
         """See `Mechanism.votes`: float32 [T, m, p B]."""
         import tensorflow as tf
 
@@ -170,15 +173,16 @@ class BinnedGradients(ConfidentGNMax):
         bins = tf.cast((scaled + 1.0) / 2.0 * self.num_bins, tf.int32)
         return self.one_hot(tf.where(finite, tf.minimum(bins, self.num_bins - 1), -1))
 
-    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+    def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """The middles of the chosen bins, in units of the clip: float32 [m, p], 0 where teachers do not agree."""
         bins = self.answers(noisy)
         return np.where(bins >= 0, (2 * bins + 1) / self.num_bins - 1, 0.0).astype(np.float32)
 
-    def direction(self, noisy: np.ndarray, step: int) -> np.ndarray:
+    def direction(self, noisy: NDArray[np.float64], step: int) -> NDArray[np.float32]:
         """Projected back, float32 [m, d]; scaled so that its pixels' mean square is at most about 1."""
         scale = math.sqrt(self.dimension / self.projection_dim)
-        return scale * self.postprocess(noisy) @ self.directions(step).numpy().T
+        directions: NDArray[np.float32] = self.directions(step).numpy()
+        return scale * self.postprocess(noisy) @ directions.T
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,7 +191,7 @@ class RealOrFake(ConfidentGNMax):
 
     num_bins: int = 2
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         _validate.require(self.num_bins == 2, "num_bins", self.num_bins, "== 2")
 
@@ -195,7 +199,8 @@ class RealOrFake(ConfidentGNMax):
     def num_questions(self) -> int:
         return 1
 
-    def votes(self, teachers, images, labels, seeds, step) -> tf.Tensor:
+    def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor, step: tf.Tensor
+              ) -> tf.Tensor:
         """See `Mechanism.votes`: float32 [T, m, 2]."""
         return self.compress(teachers.logits_of_each(images, labels)[..., None], seeds)
 
@@ -205,6 +210,6 @@ class RealOrFake(ConfidentGNMax):
 
         return self.one_hot(tf.cast(tf.convert_to_tensor(gradients, tf.float32) > 0.0, tf.int32))
 
-    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+    def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """Labels float32 [m, 1]: 1 for "real", -1 for "fake", 0 where teachers do not agree."""
         return np.array([-1.0, 1.0, 0.0], np.float32)[self.answers(noisy)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.base import add_noise
@@ -29,7 +31,7 @@ class CorrectCounts:
     num_candidates: int
     noise_multiplier: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer("num_candidates", self.num_candidates, at_least=1)
         _validate.positive("noise_multiplier", self.noise_multiplier)
 
@@ -38,7 +40,7 @@ class CorrectCounts:
         """sqrt(K), in records."""
         return math.sqrt(self.num_candidates)
 
-    def sums(self, predictions: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:
+    def sums(self, predictions: Sequence[NDArray[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
         """The exact, private numbers, float64 [K].
 
         Args:
@@ -49,7 +51,7 @@ class CorrectCounts:
                           f"candidates to be {self.num_candidates}")
         return np.array([np.count_nonzero(np.asarray(guess) == labels) for guess in predictions], np.float64)
 
-    def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+    def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
         """Adds the noise: the one private step. Charge first; `index` is the charge's.
 
         Returns:

@@ -16,6 +16,7 @@ import typing
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate, rng
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
@@ -54,7 +55,7 @@ class D2PFed(Mechanism):
     vote_threshold: float
     rotation_seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in (("num_teachers", 1), ("dimension", 1), ("num_levels", 2), ("rotation_seed", 0)):
             _validate.integer(name, getattr(self, name), at_least=least)
         if self.clip is not None:
@@ -66,7 +67,7 @@ class D2PFed(Mechanism):
     @property
     def padded_dimension(self) -> int:
         """d', the smallest power of two that is at least d."""
-        return 2 ** max(0, (self.dimension - 1).bit_length())
+        return 1 << (self.dimension - 1).bit_length()
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
         """See `Mechanism.compress`; votes float32 [T, m, d'], in the rotated basis."""
@@ -98,7 +99,7 @@ class D2PFed(Mechanism):
         """Inverse of `rotate`."""
         return _hadamard(values) * self._signs()
 
-    def _signs(self) -> np.ndarray:
+    def _signs(self) -> NDArray[np.float32]:
         stream = rng.stream(self.rotation_seed, "rotation")
         return stream.choice(np.array([-1, 1], np.float32), self.padded_dimension)
 
@@ -107,12 +108,13 @@ class D2PFed(Mechanism):
         _validate.integer("num_images", num_images, at_least=1)
         return 2.0 * (self.num_levels - 1) * math.sqrt(self.padded_dimension * num_images)
 
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
+    def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
+                  ) -> NDArray[np.float64]:
         """See `Mechanism.privatize`; the sum [m, d'] plus noise, in votes, in the rotated basis."""
         return noisy_vote_sum(vote_sum, self.num_teachers * (self.num_levels - 1), self.noise_stddev, noise, index,
                               share)
 
-    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+    def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """Algorithm 6's threshold in the rotated basis, and the inverse rotation: float32 [m, d], of any sign."""
         bar = self.vote_threshold * self.num_teachers * (self.num_levels - 1)
         kept = np.where(noisy >= bar, 1.0, np.where(noisy <= -bar, -1.0, 0.0)).astype(np.float32)
@@ -123,14 +125,14 @@ class D2PFed(Mechanism):
         return gaussian_event(self.noise_stddev, self.l2_sensitivity(num_images))
 
 
-def _scaled(values):
+def _scaled(values: tf.Tensor) -> tf.Tensor:
     """Rows divided by their largest magnitude; zero rows stay."""
     import tensorflow as tf
 
     return tf.math.divide_no_nan(values, tf.reduce_max(tf.abs(values), axis=-1, keepdims=True))
 
 
-def _hadamard(values):
+def _hadamard(values: tf.Tensor) -> tf.Tensor:
     """The Hadamard transform of [..., n], n a power of two, divided by sqrt(n): its own inverse.
 
     That of n = a b is the Kronecker product of those of a and b: two products with small matrices.
@@ -145,7 +147,8 @@ def _hadamard(values):
 
 
 @functools.lru_cache(None)
-def _matrix(size: int) -> np.ndarray:
+def _matrix(size: int) -> NDArray[np.float32]:
     from scipy import linalg
 
-    return (linalg.hadamard(size) / math.sqrt(size)).astype(np.float32)
+    matrix: NDArray[np.float64] = linalg.hadamard(size) / math.sqrt(size)
+    return matrix.astype(np.float32)

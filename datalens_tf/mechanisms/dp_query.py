@@ -8,8 +8,10 @@ import math
 from typing import Any
 
 import dp_accounting
+import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.base import Mechanism
@@ -69,7 +71,7 @@ class TopAggSumQuery(tfp.SumAggregationDPQuery):
         seeds = tf.random.uniform([tf.shape(gradients)[0], 2], 0, tf.int32.max, tf.int32)
         return self._mechanism.compress(gradients, seeds)
 
-    def _release(self, vote_sum, index):
+    def _release(self, vote_sum: NDArray[np.float64], index: np.int64) -> NDArray[np.float32]:
         """Noise and threshold, in numpy float64."""
         return self._mechanism.postprocess(self._mechanism.privatize(vote_sum, self._noise, int(index)))
 
@@ -117,6 +119,6 @@ class NormTopKSumQuery(tfp.GaussianSumQuery):
         return result, global_state, (dp_accounting.GaussianDpEvent(self._noise_multiplier)
                                       if self._noise_multiplier else dp_accounting.NonPrivateDpEvent())
 
-    def _select(self, vector, clip_norm):
+    def _select(self, vector: NDArray[np.float32], clip_norm: np.float32) -> NDArray[np.float32]:
         """On the host; a little less than C^2 is for the rounding of sums of squares."""
         return norm_topk(vector, self._k, norm_bound=float(clip_norm) * (1 - 1e-9))

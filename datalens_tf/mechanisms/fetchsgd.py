@@ -17,6 +17,7 @@ import typing
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate, rng
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
@@ -55,7 +56,7 @@ class FetchSgd(Mechanism):
     sketch_columns: int = 512
     hash_seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in (("num_teachers", 1), ("dimension", 1), ("top_k", 1), ("sketch_rows", 1),
                             ("sketch_columns", 1), ("hash_seed", 0)):
             _validate.integer(name, getattr(self, name), at_least=least)
@@ -66,7 +67,7 @@ class FetchSgd(Mechanism):
         _validate.require(self.noise_stddev >= 0, "noise_stddev", self.noise_stddev, ">= 0")
 
     @functools.cached_property
-    def _hashes(self) -> tuple[np.ndarray, np.ndarray]:
+    def _hashes(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Buckets and signs of the coordinates, [r, d] each: coordinates are dealt out evenly, in a random order."""
         stream = rng.stream(self.hash_seed, "count sketch")
         dealt = np.arange(self.dimension) % self.sketch_columns
@@ -104,12 +105,13 @@ class FetchSgd(Mechanism):
         sketches = tf.transpose(tf.sparse.sparse_dense_matmul(matrix, flat, adjoint_b=True))
         return tf.reshape(sketches, tf.concat([tf.shape(votes)[:-1], [tf.shape(sketches)[-1]]], 0))
 
-    def unsketch(self, sketches: np.ndarray) -> np.ndarray:
+    def unsketch(self, sketches: NDArray[np.float64]) -> NDArray[np.float64]:
         """Estimates [m, d] of what was sketched [m, r w]: the median over the rows."""
         buckets, signs = self._hashes
         rows = np.reshape(sketches, [-1, self.sketch_rows, self.sketch_columns])
         found = [rows[:, row, buckets[row]] * signs[row] for row in range(self.sketch_rows)]
-        return np.median(found, axis=0)
+        estimates: NDArray[np.float64] = np.median(found, axis=0)
+        return estimates
 
     def l2_sensitivity(self, num_images: int) -> float:
         """2 sqrt(r k min(q, k) m).
@@ -122,12 +124,13 @@ class FetchSgd(Mechanism):
         shared = min(self.largest_bucket, self.top_k)
         return 2.0 * math.sqrt(self.sketch_rows * self.top_k * shared * num_images)
 
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
+    def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
+                  ) -> NDArray[np.float64]:
         """See `Mechanism.privatize`; the summed sketch [m, r w] plus noise."""
         largest = self.num_teachers * min(self.largest_bucket, self.top_k)
         return noisy_vote_sum(vote_sum, largest, self.noise_stddev, noise, index, share)
 
-    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+    def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """The k largest estimates of every image, in votes per teacher; the others are 0: float32 [m, d]."""
         estimates = self.unsketch(noisy)
         smallest = np.argsort(-np.abs(estimates), axis=1, kind="stable")[:, self.top_k:]

@@ -10,6 +10,7 @@ import typing
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.noise import NoiseSource
@@ -43,7 +44,7 @@ class GaussianSum:
     adjacency: str
     sampling_probability: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.positive("clip_norm", self.clip_norm)
         _validate.real("noise_multiplier", self.noise_multiplier)
         _validate.require(self.noise_multiplier >= 0, "noise_multiplier", self.noise_multiplier, ">= 0")
@@ -75,7 +76,7 @@ class GaussianSum:
         squares = tf.reduce_sum(tf.square(tf.cast(units, tf.float64)), axis=1, keepdims=True)
         return tf.where(squares <= float(_STEPS) ** 2, units, 0.0)
 
-    def clip_sparse(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def clip_sparse(self, vector: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """`clip` of one vector with many zeros, like a gradient through ReLUs; quicker where vectors are long.
 
         Args:
@@ -95,7 +96,7 @@ class GaussianSum:
             units = np.zeros_like(units)
         return positions, units.astype(np.float32)
 
-    def privatize(self, total: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+    def privatize(self, total: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
         """Adds the noise to a sum of clipped vectors, in units of the grid: the one private step.
 
         Args:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.base import add_noise, gaussian_event
@@ -24,7 +25,7 @@ from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
 NO_ANSWER = -1
 
 
-def count_votes(answers: np.ndarray, num_classes: int, weights: np.ndarray | None = None) -> np.ndarray:
+def count_votes(answers: NDArray[Any], num_classes: int, weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
     """Sums the votes of T teachers.
 
     Args:
@@ -43,7 +44,8 @@ def count_votes(answers: np.ndarray, num_classes: int, weights: np.ndarray | Non
     whole = weights.shape == answers.shape[:1] and weights.dtype.kind in "iu" and np.all(weights >= 1)
     _validate.require(bool(whole), "weights", weights.tolist(), f"to be {len(answers)} positive integers")
     one_hot = answers[:, :, None] == np.arange(num_classes)
-    return np.einsum("t,tqy->qy", weights.astype(np.int64), one_hot.astype(np.int64))
+    counts: NDArray[np.int64] = np.einsum("t,tqy->qy", weights.astype(np.int64), one_hot.astype(np.int64))
+    return counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,7 @@ class LabelVotes(abc.ABC):
 
     noise_class: ClassVar[type[NoiseSource]] = RoundedGaussianNoise  # The exact source of the noise that is priced.
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer("num_votes", self.num_votes, at_least=1)
         _validate.integer("num_classes", self.num_classes, at_least=2)
         _validate.real("noise_stddev", self.noise_stddev)
@@ -85,8 +87,8 @@ class LabelVotes(abc.ABC):
     def dp_event(self, num_queries: int) -> dp_accounting.DpEvent:
         """The cost of the answers to `num_queries` queries; the sensitivity to replacing a record is inside."""
 
-    def privatize(self, counts: np.ndarray, noise: NoiseSource, index: int, predictions: np.ndarray | None = None
-                  ) -> np.ndarray:
+    def privatize(self, counts: NDArray[np.float64], noise: NoiseSource, index: int,
+                  predictions: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """Adds the noise: the one private step.
 
         Args:
@@ -104,12 +106,13 @@ class LabelVotes(abc.ABC):
         del predictions
         return self._noisy(self._checked(counts), self.noise_stddev, noise, index)
 
-    def answers(self, noisy: np.ndarray, predictions: np.ndarray | None = None) -> np.ndarray:
+    def answers(self, noisy: NDArray[np.float64], predictions: NDArray[Any] | None = None) -> NDArray[np.int64]:
         """Labels int64 [Q] of what `privatize` returned, `NO_ANSWER` (-1) for none. Free in privacy."""
         del predictions
-        return np.argmax(noisy, axis=1)
+        labels: NDArray[np.int64] = noisy.argmax(1)
+        return labels
 
-    def _checked(self, counts: np.ndarray) -> np.ndarray:
+    def _checked(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """The counts as float64, if votes can give them."""
         counts = np.asarray(counts, np.float64)
         _validate.require(counts.ndim == 2 and counts.shape[1] == self.num_classes, "counts.shape", counts.shape,
@@ -119,7 +122,7 @@ class LabelVotes(abc.ABC):
         _validate.require(bool(possible), "num_votes", self.num_votes, "to bound integer vote sums; it does not")
         return counts
 
-    def _noisy(self, values: np.ndarray, stddev: float, noise: NoiseSource, index: int) -> np.ndarray:
+    def _noisy(self, values: NDArray[np.float64], stddev: float, noise: NoiseSource, index: int) -> NDArray[np.float64]:
         _validate.require(not noise.is_secure or isinstance(noise, self.noise_class), "noise", type(noise).__name__,
                           f"to be {self.noise_class.__name__}, which is what is priced")
         return add_noise(values, stddev, noise, index)
@@ -195,7 +198,7 @@ class ConfidentGNMax(GNMax):
     vote_threshold: float
     max_answers: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         _validate.positive("threshold_noise_ratio", self.threshold_noise_ratio)
         _validate.between("vote_threshold", self.vote_threshold, 0, 1)
@@ -206,7 +209,8 @@ class ConfidentGNMax(GNMax):
         _validate.integer("num_queries", num_queries, at_least=1)
         return self.record_votes * math.sqrt(num_queries / self.threshold_noise_ratio**2 + 2 * self.max_answers)
 
-    def privatize(self, counts, noise, index, predictions=None) -> np.ndarray:
+    def privatize(self, counts: NDArray[np.float64], noise: NoiseSource, index: int,
+                  predictions: NDArray[Any] | None = None) -> NDArray[np.float64]:
         """See `LabelVotes.privatize`: [Q, 1 + Y], the tests' numbers and the counts, NaN where none are released."""
         counts = self._checked(counts)
         tested = counts - self._expected(len(counts), predictions)
@@ -216,15 +220,15 @@ class ConfidentGNMax(GNMax):
         noisy[chosen, 1:] = self._noisy(counts[chosen], self.noise_stddev, noise, index)
         return noisy
 
-    def answers(self, noisy, predictions=None) -> np.ndarray:
+    def answers(self, noisy: NDArray[np.float64], predictions: NDArray[Any] | None = None) -> NDArray[np.int64]:
         """See `LabelVotes.answers`."""
         answered = ~np.isnan(noisy[:, 1])
         return np.where(answered, np.argmax(noisy[:, 1:], axis=1), NO_ANSWER)
 
-    def _passed(self, noisy: np.ndarray) -> np.ndarray:
+    def _passed(self, noisy: NDArray[np.float64]) -> NDArray[np.bool_]:
         return noisy[:, 0] >= self.vote_threshold * self.num_votes
 
-    def _expected(self, num_queries: int, predictions: np.ndarray | None) -> np.ndarray | float:
+    def _expected(self, num_queries: int, predictions: NDArray[Any] | None) -> NDArray[np.float64] | float:
         """Votes that are no news: public integers [Q, Y]."""
         del num_queries, predictions
         return 0.0
@@ -247,11 +251,11 @@ class InteractiveGNMax(ConfidentGNMax):
 
     min_confidence: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         _validate.between("min_confidence", self.min_confidence, 0, 1)
 
-    def answers(self, noisy, predictions=None) -> np.ndarray:
+    def answers(self, noisy: NDArray[np.float64], predictions: NDArray[Any] | None = None) -> NDArray[np.int64]:
         """See `LabelVotes.answers`."""
         labels = super().answers(noisy, predictions)
         if predictions is None:
@@ -260,7 +264,7 @@ class InteractiveGNMax(ConfidentGNMax):
         confident = (predictions.max(1) > self.min_confidence) & ~self._passed(noisy)
         return np.where(confident, predictions.argmax(1), labels)
 
-    def _expected(self, num_queries, predictions):
+    def _expected(self, num_queries: int, predictions: NDArray[Any] | None) -> NDArray[np.float64] | float:
         if predictions is None:
             return 0.0
         predictions = np.asarray(predictions, np.float64)
@@ -269,4 +273,5 @@ class InteractiveGNMax(ConfidentGNMax):
         _validate.require(bool(np.all((predictions >= 0) & (predictions <= 1))), "predictions", "an array",
                           "to be probabilities")
         # The noise is exact for integers only.
-        return np.rint(self.num_votes * predictions)
+        expected: NDArray[np.float64] = np.rint(self.num_votes * predictions)
+        return expected

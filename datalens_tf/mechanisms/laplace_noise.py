@@ -3,8 +3,10 @@
 import math
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms import noise
@@ -29,7 +31,7 @@ class RoundedLaplaceNoise(noise.NoiseSource):
     caveat = ("What is summed are integers, so the release is the Laplace mechanism's result, rounded: the analysis "
               "of the Laplace mechanism holds for it as it is, and no floating-point number shows in it.")
 
-    def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
+    def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
         """Integers as float64: round(X) for X of the Laplace distribution with this standard deviation."""
         _validate.real("stddev", stddev)
         _validate.between("stddev", stddev, 0, noise._LARGEST_EXACT)
@@ -44,7 +46,7 @@ class RoundedLaplaceNoise(noise.NoiseSource):
         return (sign * magnitude).reshape(shape)
 
 
-def _laplace_tail(x):
+def _laplace_tail(x: Any) -> Any:
     """P[X > x] for x >= 0 and scale 1, in mpmath."""
     import mpmath
 

@@ -9,9 +9,11 @@ import dataclasses
 import math
 import typing
 from collections.abc import Sequence
+from typing import Any
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate, rng
 from datalens_tf.mechanisms.noise import NoiseSource
@@ -42,13 +44,13 @@ class RandomFourierFeatures:
     dimension: int
     seed: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer("num_features", self.num_features, at_least=2)
         _validate.require(self.num_features % 2 == 0, "num_features", self.num_features, "to be even")
         for bandwidth in self.bandwidths:
             _validate.positive("bandwidths", bandwidth)
 
-    def frequencies(self) -> np.ndarray:
+    def frequencies(self) -> NDArray[np.float32]:
         """W, float32 [D / 2, d]; its rows take the bandwidths in turn."""
         stream = rng.stream(self.seed, "random features")
         rows = stream.standard_normal((self.num_features // 2, self.dimension), np.float32)
@@ -82,11 +84,11 @@ class MeanEmbedding:
 
     L2_SENSITIVITY: typing.ClassVar[float] = 2.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.positive("noise_multiplier", self.noise_multiplier)
 
     @staticmethod
-    def contributions(features: np.ndarray) -> np.ndarray:
+    def contributions(features: NDArray[Any]) -> NDArray[np.float64]:
         """What records add, in units of the grid: float64 [n, D + 1] of integers, the number last."""
         units = np.trunc(np.asarray(features, np.float64) / _GRID)
         valid = np.isfinite(units).all(1)
@@ -94,22 +96,22 @@ class MeanEmbedding:
         units[np.square(units).sum(1) > _GRID**-2] = 0  # Integers below 2^53: the comparison is exact.
         return np.concatenate([units, np.full((len(units), 1), 1 / _GRID)], 1)
 
-    def sums(self, batches: Sequence[tuple[np.ndarray, np.ndarray]], num_classes: int) -> np.ndarray:
+    def sums(self, batches: Sequence[tuple[NDArray[Any], NDArray[Any]]], num_classes: int) -> NDArray[np.float64]:
         """The exact, private sums, in units of the grid: float64 [Y, D + 1] of integers.
 
         Args:
           batches: features [n, D] and labels [n], every record once.
           num_classes: Y.
         """
-        total = None
+        total: NDArray[np.float64] | None = None
         for features, labels in batches:
             rows = self.contributions(features)
             total = np.zeros((num_classes, rows.shape[1])) if total is None else total
             for label in np.unique(labels):
                 total[label] += rows[labels == label].sum(0)
-        return total
+        return _validate.known("batches", total, "to have records")
 
-    def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+    def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
         """Adds the noise: the one private step. Charge first; `index` is the charge's.
 
         Returns:
@@ -122,12 +124,13 @@ class MeanEmbedding:
         return sums + drawn
 
     @staticmethod
-    def means(noisy: np.ndarray) -> np.ndarray:
+    def means(noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """Mean features per class, float32 [Y, D]: post-processing. A class whose noisy number is below 1 counts 1."""
-        return (noisy[:, :-1] / np.maximum(noisy[:, -1:], 1 / _GRID)).astype(np.float32)
+        means: NDArray[np.float64] = noisy[:, :-1] / np.maximum(noisy[:, -1:], 1 / _GRID)
+        return means.astype(np.float32)
 
     @staticmethod
-    def counts(noisy: np.ndarray) -> np.ndarray:
+    def counts(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
         """Released numbers of records per class, float64 [Y], 1 at least: post-processing."""
         return np.maximum(noisy[:, -1] * _GRID, 1.0)
 

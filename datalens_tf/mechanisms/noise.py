@@ -9,11 +9,15 @@ import math
 import os
 import typing
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from datalens_tf import _validate, rng
+
+_Unsigned = TypeVar("_Unsigned", np.uint32, np.uint64)
 
 
 class NoiseSource(abc.ABC):
@@ -30,7 +34,7 @@ class NoiseSource(abc.ABC):
     caveat: str
 
     @abc.abstractmethod
-    def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
+    def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
         """Returns float64 noise N(0, stddev^2) of the given shape.
 
         Args:
@@ -42,6 +46,9 @@ class NoiseSource(abc.ABC):
           InvalidArgumentError: stddev is negative, NaN or infinite.
         """
 
+
+# From tail probabilities to the numbers beyond which the tails begin.
+_Quantile = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 # Noise beyond 2^7 standard deviations has probability 0 for all purposes, so float64 holds all sums as integers.
 _LARGEST_EXACT = 2.0**45
@@ -67,7 +74,7 @@ class RoundedGaussianNoise(NoiseSource):
     caveat = ("What is summed are integers, so the release is the Gaussian mechanism's result, rounded: the analysis "
               "of the Gaussian mechanism holds for it as it is, and no floating-point number shows in it.")
 
-    def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
+    def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
         """See `NoiseSource.draw`; the values are integers. Refuses a stddev that float64 could not add exactly."""
         _check_stddev(stddev)
         _validate.require(stddev <= _LARGEST_EXACT, "stddev", stddev, f"<= {_LARGEST_EXACT:g} for exact noise")
@@ -80,26 +87,27 @@ class RoundedGaussianNoise(NoiseSource):
         return (sign * magnitude).reshape(shape)
 
 
-def _sign_and_tail_bits(count: int) -> tuple[np.ndarray, np.ndarray]:
+def _sign_and_tail_bits(count: int) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
     """Random signs, and the first 63 bits after 2^-1 of tail probabilities in (0, 1/2): uint64."""
     words = np.frombuffer(os.urandom(8 * count), np.uint64)
     return 1.0 - 2.0 * (words & np.uint64(1)), words >> np.uint64(1)
 
 
-def _gaussian_quantile(tail: np.ndarray) -> np.ndarray:
+def _gaussian_quantile(tail: NDArray[np.float64]) -> NDArray[np.float64]:
     """The number x with P[X > x] = tail for a standard normal X."""
-    return -special.ndtri(tail)
+    quantile: NDArray[np.float64] = -special.ndtri(tail)
+    return quantile
 
 
-def _gaussian_tail(x):
+def _gaussian_tail(x: Any) -> Any:
     """P[X > x] of a standard normal number, in mpmath."""
     import mpmath
 
     return mpmath.erfc(x / mpmath.sqrt(2)) / 2
 
 
-def _rounded_quantiles(bits: np.ndarray, scale: float, quantile: Callable = _gaussian_quantile, largest_sure: float = 9
-                       ) -> tuple[np.ndarray, np.ndarray]:
+def _rounded_quantiles(bits: NDArray[np.uint64], scale: float, quantile: _Quantile = _gaussian_quantile,
+                       largest_sure: float = 9) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """round(x) for P[X > x] in [bits, bits + 1) * 2^-64, and whether float64 could be sure of it."""
     tail = bits.astype(np.float64)
     # Decreasing in the tail probability: the ends of the interval of what further bits may make of it. float64 has
@@ -111,7 +119,8 @@ def _rounded_quantiles(bits: np.ndarray, scale: float, quantile: Callable = _gau
     return smallest, (largest == smallest) & (high < largest_sure * scale)
 
 
-def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes], tail: Callable = _gaussian_tail) -> int:
+def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes],
+                    tail: Callable[[Any], Any] = _gaussian_tail) -> int:
     """round(x) for P[X > x] = 0.0bits..., whose further bits are drawn until they decide it."""
     import mpmath
 
@@ -120,7 +129,7 @@ def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes], ta
         with mpmath.workprec(2 * length + 128):
             low, high = (mpmath.ldexp(end, -length) for end in (bits, bits + 1))
 
-            def beyond(integer):
+            def beyond(integer: int) -> Any:
                 """P[X > integer + 1/2]."""
                 return tail((integer + mpmath.mpf(1) / 2) / mpmath.mpf(scale))
 
@@ -146,13 +155,14 @@ class SecureGaussianNoise(NoiseSource):
               "digits of each noisy vote, and an attacker who obtains the raw noisy sums at full precision could in "
               "principle exploit this.")
 
-    def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
+    def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
         """See `NoiseSource.draw`."""
         _check_stddev(stddev)
         # One bit of sign and 63 of tail probability in (0, 1/2]: both tails reach 9 sigma at full precision, where
         # inverting one uniform in (0, 1) would round the upper tail to a coarse grid and could return infinity.
         sign, bits = _sign_and_tail_bits(math.prod(shape))
-        return (sign * special.ndtri((bits + 0.5) * 2.0**-64) * stddev).reshape(shape)
+        drawn: NDArray[np.float64] = sign * special.ndtri((bits + 0.5) * 2.0**-64) * stddev
+        return drawn.reshape(shape)
 
 
 class InsecureSeededNoise(NoiseSource):
@@ -166,7 +176,7 @@ class InsecureSeededNoise(NoiseSource):
         _validate.integer("seed", seed, at_least=0)
         self._seed = seed
 
-    def draw(self, shape: Sequence[int], stddev: float, index: int) -> np.ndarray:
+    def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
         """See `NoiseSource.draw`."""
         _check_stddev(stddev)
         return np.random.default_rng([self._seed, index]).normal(0.0, stddev, shape)
@@ -198,26 +208,27 @@ class SecretStream:
     are not cryptographic: who sees some of their numbers can compute the others.
     """
 
-    def random(self, size: int | Sequence[int], dtype: type = np.float64) -> np.ndarray:
+    def random(self, size: int | Sequence[int], dtype: type[np.floating[Any]] = np.float64) -> NDArray[Any]:
         """Uniform multiples of 2^-53 in [0, 1), or of 2^-24 as float32."""
         if dtype == np.float32:
             return (self._words(size, np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
         return (self._words(size, np.uint64) >> np.uint64(11)) * 2.0**-53
 
-    def standard_normal(self, size: int | Sequence[int], dtype: type = np.float64) -> np.ndarray:
+    def standard_normal(self, size: int | Sequence[int], dtype: type[np.floating[Any]] = np.float64) -> NDArray[Any]:
         """Independent N(0, 1)."""
         return SecureGaussianNoise().draw(_shape(size), 1.0, 0).astype(dtype)
 
-    def integers(self, low: int, high: int, size: int | Sequence[int]) -> np.ndarray:
+    def integers(self, low: int, high: int, size: int | Sequence[int]) -> NDArray[np.int64]:
         """Uniform in [low, high), int64; the range must be far below 2^53."""
-        return low + np.floor(self.random(size) * (high - low)).astype(np.int64)
+        drawn: NDArray[np.int64] = low + np.floor(self.random(size) * (high - low)).astype(np.int64)
+        return drawn
 
-    def permutation(self, count: int) -> np.ndarray:
+    def permutation(self, count: int) -> NDArray[np.int64]:
         """The integers below count in random order."""
         return np.argsort(self._words(count, np.uint64), kind="stable")
 
     @staticmethod
-    def _words(size, dtype):
+    def _words(size: int | Sequence[int], dtype: type[_Unsigned]) -> NDArray[_Unsigned]:
         shape = _shape(size)
         return np.frombuffer(os.urandom(math.prod(shape) * np.dtype(dtype).itemsize), dtype).reshape(shape)
 
@@ -234,7 +245,7 @@ def secret_stream(config: NoiseSettings, *path: str | int) -> SecretStream | np.
     return SecretStream()
 
 
-def poisson_sample(config: NoiseSettings, count: int, probability: float, *path: str | int) -> np.ndarray:
+def poisson_sample(config: NoiseSettings, count: int, probability: float, *path: str | int) -> NDArray[np.int64]:
     """Who of `count` takes part: each with this probability, to 2^-53 and never more, independently of all others.
 
     Args:

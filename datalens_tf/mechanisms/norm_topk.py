@@ -11,6 +11,7 @@ import dataclasses
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
@@ -18,7 +19,7 @@ from datalens_tf.mechanisms.gaussian_sum import GaussianSum
 _LEADING_BITS = 13  # of a float32's magnitude: the exponent and the first bits of the mantissa
 
 
-def norm_topk(vector: np.ndarray, k: float, *, norm_bound: float = math.inf) -> np.ndarray:
+def norm_topk(vector: NDArray[np.float32], k: float, *, norm_bound: float = math.inf) -> NDArray[np.float32]:
     """The vector's largest coordinates, the squares of which add up to at most k |vector|^2; all others become 0.
 
     Of equal magnitudes, the first are kept. The order is found without sorting: coordinates are counted by the leading
@@ -57,7 +58,7 @@ def norm_topk(vector: np.ndarray, k: float, *, norm_bound: float = math.inf) -> 
     return result
 
 
-def dimension_topk(vector: np.ndarray, count: int) -> np.ndarray:
+def dimension_topk(vector: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     """The vector's `count` coordinates of largest magnitude, of equal ones the first; all others become 0.
 
     A vector that is not finite becomes 0.
@@ -95,7 +96,7 @@ class NormTopKSum(GaussianSum):
     top_k_norm: float = 1.0
     top_k_dimensions: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("top_k_norm", "top_k_dimensions"):
             _validate.between(name, getattr(self, name), 0, 1, open_low=True)
@@ -105,7 +106,7 @@ class NormTopKSum(GaussianSum):
         """Largest l2 change of the sum between neighbouring data sets."""
         return math.sqrt(self.top_k_norm) * super().l2_sensitivity
 
-    def compress(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def compress(self, vector: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """One record's vector float32 [d], clipped and selected: positions [m] and integers at them, float32 [m]."""
         positions, units = self.clip_sparse(vector)
         if self.top_k_dimensions < 1:

@@ -11,9 +11,10 @@ import typing
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
-from datalens_tf.mechanisms.base import Mechanism, add_noise, gaussian_event
+from datalens_tf.mechanisms.base import Mechanism, Teachers, add_noise, gaussian_event
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:
@@ -42,12 +43,13 @@ class RealVotes(Mechanism):
     num_teachers: int
     noise_stddev: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer("num_teachers", self.num_teachers, at_least=1)
         _validate.real("noise_stddev", self.noise_stddev)
         _validate.require(self.noise_stddev >= 0, "noise_stddev", self.noise_stddev, ">= 0")
 
-    def votes(self, teachers, images, labels, seeds, step) -> tf.Tensor:
+    def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor, step: tf.Tensor
+              ) -> tf.Tensor:
         """See `Mechanism.votes`: float32 [T, m, 1]."""
         return self.compress(teachers.logits_of_each(images, labels)[..., None], seeds)
 
@@ -62,7 +64,8 @@ class RealVotes(Mechanism):
         _validate.integer("num_images", num_images, at_least=1)
         return math.sqrt(num_images)
 
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
+    def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
+                  ) -> NDArray[np.float64]:
         """See `Mechanism.privatize`: counts of "real" [m, 1] with noise."""
         counts = np.asarray(vote_sum, np.float64)
         possible = np.all((counts >= 0) & (counts <= self.num_teachers) & (counts == np.rint(counts)))
@@ -71,7 +74,7 @@ class RealVotes(Mechanism):
         _validate.positive("share", share)
         return add_noise(counts, self.noise_stddev * math.sqrt(share), noise, index)
 
-    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+    def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """Labels float32 [m, 1] by majority of the noisy votes: 1 for "real", -1 for "fake"."""
         return np.where(noisy >= self.num_teachers / 2, 1.0, -1.0).astype(np.float32)
 

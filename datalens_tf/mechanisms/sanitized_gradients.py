@@ -33,9 +33,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from typing import Any
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
@@ -68,7 +70,9 @@ class SanitizedGradients:
     num_images: int
     num_discriminators: int
 
-    def __post_init__(self):
+    _one: GaussianSum = dataclasses.field(init=False, repr=False, compare=False)  # for one image's gradient
+
+    def __post_init__(self) -> None:
         _validate.integer("num_images", self.num_images, at_least=1)
         _validate.integer("num_discriminators", self.num_discriminators, at_least=1)
         _validate.real("noise_multiplier", self.noise_multiplier)
@@ -93,7 +97,7 @@ class SanitizedGradients:
         """Gradients float32 [m, d], each clipped, as integers in units of the grid. Works in a `tf.function`."""
         return self._one.clip(gradients)
 
-    def privatize(self, clipped: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+    def privatize(self, clipped: NDArray[Any], noise: NoiseSource, index: int) -> NDArray[np.float64]:
         """Adds the noise: the one private step.
 
         Args:

@@ -8,9 +8,11 @@ import dataclasses
 import math
 import typing
 from collections.abc import Iterable
+from typing import Any
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.noise import NoiseSource
@@ -37,28 +39,28 @@ class SecondMoment:
     # In units of the grid's square.
     L2_SENSITIVITY: typing.ClassVar[float] = math.sqrt(2.0) * _STEPS**2
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.positive("clip_norm", self.clip_norm)
         _validate.positive("noise_multiplier", self.noise_multiplier)
 
-    def contributions(self, images: np.ndarray) -> np.ndarray:
+    def contributions(self, images: NDArray[Any]) -> NDArray[np.float64]:
         """Records as they are counted, in units of the grid: float64 [n, d] of integers, for images [n, ...]."""
         vectors = np.reshape(images, (len(images), math.prod(images.shape[1:]))).astype(np.float64) / self.clip_norm
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            units = np.trunc(vectors / np.maximum(lengths, 1.0) * _STEPS)
+            units: NDArray[np.float64] = np.trunc(vectors / np.maximum(lengths, 1.0) * _STEPS)
         units[~np.isfinite(units).all(1)] = 0
         units[np.square(units).sum(1) > _STEPS**2] = 0  # Integers: the comparison is exact.
         return units
 
-    def sums(self, batches: Iterable[np.ndarray]) -> np.ndarray:
+    def sums(self, batches: Iterable[NDArray[Any]]) -> NDArray[np.float64]:
         """The exact, private sums, float64 [d, d] of integers, for images in batches, every record once."""
-        total = 0.0
+        total = np.zeros(())
         for units in map(self.contributions, batches):
             total = total + units.T @ units
         return total
 
-    def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
+    def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
         """Adds the noise: the one private step. Charge first; `index` is the charge's.
 
         Returns:
@@ -69,7 +71,7 @@ class SecondMoment:
         _validate.require(drawn.shape == sums.shape, "noise.shape", drawn.shape, f"to be {sums.shape}")
         return sums + drawn
 
-    def mean(self, noisy: np.ndarray, count: float) -> tuple[np.ndarray, float]:
+    def mean(self, noisy: NDArray[np.float64], count: float) -> tuple[NDArray[np.float64], float]:
         """The mean of x x^T over so many records, float64 [d, d], symmetric; and the largest eigenvalue of its noise.
 
         The latter is the edge of the semicircle: pairs of equal entries are averaged, which leaves noise of standard
@@ -80,7 +82,7 @@ class SecondMoment:
         return (noisy + noisy.T) / 2 * unit, math.sqrt(2.0 * len(noisy)) * stddev
 
     @staticmethod
-    def encoder(noisy: np.ndarray, code_dim: int) -> np.ndarray:
+    def encoder(noisy: NDArray[np.float64], code_dim: int) -> NDArray[np.float32]:
         """Orthonormal columns that images are multiplied with, float32 [d, k]: post-processing."""
         values, vectors = np.linalg.eigh((noisy + noisy.T) / 2)
         return vectors[:, np.argsort(values)[::-1][:code_dim]].astype(np.float32)

@@ -11,6 +11,7 @@ import typing
 
 import dp_accounting
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
@@ -115,7 +116,7 @@ class TopAgg(Mechanism):
     vote_threshold: float | None
     quantization: str = "stochastic"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _validate.integer("num_teachers", self.num_teachers, at_least=1)
         _validate.integer("top_k", self.top_k, at_least=1)
         if self.clip is not None:
@@ -147,11 +148,12 @@ class TopAgg(Mechanism):
         _validate.integer("num_images", num_images, at_least=1)
         return 2.0 * math.sqrt(self.top_k * num_images)
 
-    def privatize(self, vote_sum: np.ndarray, noise: NoiseSource, index: int, share: float = 1.0) -> np.ndarray:
+    def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
+                  ) -> NDArray[np.float64]:
         """See `Mechanism.privatize`; Algorithm 3's sum plus N(0, sigma^2) per coordinate."""
         return noisy_vote_sum(vote_sum, self.num_teachers, self.noise_stddev, noise, index, share)
 
-    def postprocess(self, noisy: np.ndarray) -> np.ndarray:
+    def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:
         """Algorithm 3's threshold: +1 where noisy >= beta N, -1 where noisy <= -beta N, else 0. Or noisy / k."""
         if self.vote_threshold is None:
             return (noisy / self.top_k).astype(np.float32)

@@ -1,5 +1,6 @@
 """TopAgg as a Keras layer, for use and study inside a TensorFlow graph."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -59,7 +60,7 @@ class TopAggLayer(tf.keras.layers.Layer):
         self.clip = clip
         self.seed = seed
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         """Creates the call counter that keeps two calls with one seed from sharing their noise."""
         _validate.require(len(input_shape) == 3, "input_shape", tuple(input_shape), "to be (teachers, images, numbers)")
         check_top_k(self.top_k, input_shape[-1])
@@ -83,7 +84,7 @@ class TopAggLayer(tf.keras.layers.Layer):
         bar = self.vote_threshold * tf.cast(shape[0], tf.float32)
         return tf.where(noisy >= bar, 1.0, tf.where(noisy <= -bar, -1.0, 0.0))
 
-    def compute_output_shape(self, input_shape) -> tf.TensorShape:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tf.TensorShape:
         """(m, d)."""
         return tf.TensorShape(input_shape[1:])
 

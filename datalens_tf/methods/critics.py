@@ -14,7 +14,7 @@ from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.mechanisms.noise import SecretStream
 from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.settings import at_least, between, positive, setting
-from datalens_tf.training.student import Student
+from datalens_tf.training.student import BatchStudent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,15 +51,18 @@ class CriticConfig(MethodConfig):
 Batches = collections.namedtuple("Batches", ["records", "fakes", "mix"])
 
 
-class SanitizedStudent(Student):
+class SanitizedStudent(BatchStudent):
     """A generator that learns from released gradients only."""
+
+    def __init__(self, config: CriticConfig):
+        super().__init__(config, config.batch_size)
 
     def _train_step(self, latents, labels, direction):
         """Ascends the scores: `direction` [m, H, W, C] stands for their gradients."""
         with tf.GradientTape() as tape:
             images = self.generator([latents, labels], training=True)
             # Its gradient is the vector-Jacobian product of the noisy gradients (equation 11).
-            loss = -tf.reduce_sum(images * tf.cast(direction, tf.float32)) / self._config.batch_size
+            loss = -tf.reduce_sum(images * tf.cast(direction, tf.float32)) / self._batch_size
         self.minimize(loss, tape)
         return loss
 

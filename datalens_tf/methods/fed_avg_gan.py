@@ -37,7 +37,7 @@ from datalens_tf.methods.critics import CriticTraining
 from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
 from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.settings import at_least, between, one_of, setting
-from datalens_tf.training.student import Student
+from datalens_tf.training.student import BatchStudent
 
 CHOOSE_WHEN = "users keep their records and a trusted server averages what their discriminators learned"
 
@@ -166,11 +166,11 @@ class FederatedAverage(FederatedGan):
         return poisson_sample(self._config, self._config.num_users, self._config.sampling_probability, "sampling", step)
 
 
-class _Student(Student):
+class _Student(BatchStudent):
     """A generator that learns from a discriminator's weights."""
 
     def __init__(self, config: FedAvgGanConfig, critic: WassersteinCritic):
-        super().__init__(config)
+        super().__init__(config, config.batch_size)
         self._critic = critic
 
     def follow(self, weights: Sequence[tf.Variable], number: int) -> float:

@@ -30,7 +30,8 @@ class WarpedGenerator(tf.Module):
     def __init__(self, image_shape: tuple[int, int, int], sources: Sequence[tf.Module], warp: float,
                  grain: float = 0.0, name: str | None = None):
         super().__init__(name=name)
-        self.image_shape, self.sources, self.warp, self.grain = tuple(image_shape), list(sources), warp, grain
+        height, width, channels = image_shape
+        self.image_shape, self.sources, self.warp, self.grain = (height, width, channels), list(sources), warp, grain
         self._of_sources = max(source.latent_dim for source in self.sources)
 
     @property

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 from PIL import Image
@@ -96,7 +96,8 @@ class Client:
           InvalidArgumentError: what was asked for makes no sense to the server.
           ServerError: it kept failing.
         """
-        return sample_from(self._draw, self.num_classes, num_images, labels=labels, seed=seed)
+        return sample_from(self._draw, self.num_classes, num_images,
+                           labels=None if labels is None else np.asarray(labels), seed=seed)
 
     def _draw(self, labels: np.ndarray, seed: int | None) -> np.ndarray:
         """An image per label."""
@@ -149,7 +150,7 @@ class _Rest:
         self._requests, self._timeout = requests, timeout
         self._session = requests.Session()
         where = "" if version is None else f"/versions/{version}"
-        self._url = f"{url}/v1/models/{requests.utils.quote(model, safe='')}{where}:predict"
+        self._url = f"{url}/v1/models/{quote(model, safe='')}{where}:predict"
 
     def describe(self, name: str) -> str:
         return self._outputs("describe", {"name": [name]})[0]

@@ -134,11 +134,19 @@ def _runtime(folder: PathLike | None) -> list[bytes]:
             subprocess.run(["npm", "pack", "--silent", _WEB_PACKAGE], cwd=scratch, check=True, capture_output=True)
             (archive,) = pathlib.Path(scratch).glob("*.tgz")
             with tarfile.open(archive) as files:
-                return [files.extractfile(f"package/dist/{name}").read() for name in _WEB_FILES]
+                return [_content(files, f"package/dist/{name}") for name in _WEB_FILES]
     except (OSError, KeyError, ValueError, tarfile.TarError, subprocess.CalledProcessError) as error:
         where = f"{os.fspath(folder)}" if folder is not None else f"npm, the package {_WEB_PACKAGE}"
         raise DataLensError(f"Cannot get onnxruntime-web from {where}: {error}. Install npm, or name the package's "
                             "folder `dist` with --runtime_dir.") from error
+
+
+def _content(archive: tarfile.TarFile, name: str) -> bytes:
+    """Of a plain file in an archive; raises KeyError where it has none of this name."""
+    file = archive.extractfile(name)
+    if file is None:
+        raise KeyError(f"{name} is no plain file")
+    return file.read()
 
 
 def _without(name: str, error: ImportError) -> InvalidArgumentError:

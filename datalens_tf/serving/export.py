@@ -87,7 +87,8 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     metadata = dict(image_shape=images[1:].as_list(), latent_dim=int(latent_dim),
                     latent_distribution=latent_distribution, num_classes=int(num_classes), class_names=class_names)
     files = {METADATA: json.dumps(metadata, indent=2) + "\n", WARMUP: _warmup_requests(), **(assets or {})}
-    texts = {name: content for name, content in files.items() if name.endswith(".json")}
+    texts = {name: content if isinstance(content, str) else content.decode() for name, content in files.items()
+             if name.endswith(".json")}
     module, functions = servable(generator, latent_dim, latent_distribution, num_classes, texts)
 
     aside = temporary_sibling(target)

@@ -81,7 +81,8 @@ class Servable:
     def predict(self, signature: str, inputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
         """Runs a signature. Raises Refused."""
         definition = self.definition(signature)
-        tensors = {key: tf.constant(tf.make_ndarray(value)) for key, value in definition.defaults.items()} | inputs
+        tensors = {key: tf.constant(tf.make_ndarray(value)) for key, value in definition.defaults.items()}
+        tensors |= inputs
         if set(tensors) != set(definition.inputs):
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"expected inputs {sorted(definition.inputs)} for the "
                                                             f"signature {signature}, got {sorted(inputs)}")
@@ -131,7 +132,9 @@ class Models:
                 raise CheckpointError(f"Found no version of the model {name} in {folder}: expected {folder}/1 or so.")
             self._models[name] = {int(path.name): Servable.load(name, path) for path in versions}
         self._cores = threading.Semaphore(os.cpu_count() or 1)
-        self._lock, self._ended, self._seconds = threading.Lock(), collections.Counter(), collections.Counter()
+        self._lock = threading.Lock()
+        self._ended: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
 
     def versions(self, name: str, version: int | None = None) -> list[Servable]:
         """One version, or all, the latest first. Raises Refused."""

@@ -12,7 +12,7 @@ FRESH = -1  # the seed that stands for none
 _graph = functools.partial(tf.function, autograph=False)
 
 
-def servable(generator: Callable[..., tf.Tensor], latent_dim: int, latent_distribution: str, num_classes: int,
+def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, num_classes: int,
              texts: Mapping[str, str]) -> tuple[tf.Module, dict[str, Callable]]:
     """A module that tracks the generator's variables, and the functions to serve (see `export_generator`).
 

@@ -5,7 +5,7 @@ import json
 import pathlib
 import sys
 import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +15,10 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from datalens_tf.data.image_grid import image_grid, png_bytes
-from datalens_tf.training.student import Student
+from datalens_tf.training.student import AveragedGenerator
+
+if TYPE_CHECKING:  # Loaded where there is a terminal.
+    import tqdm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class StepReport:
       step, planned_steps: done, and to be done if no charge is burnt.
       epsilon: spent so far.
       student_loss: the student's loss on the released target; shareable.
-      student: the student after the step; shareable.
+      student: the generator after the step; shareable. None where a classifier is trained.
       teacher_loss: mean loss of the teachers on their records; private.
       vote_agreement: root mean square of the vote sum over N; private. None when a stored release was re-used.
     """
@@ -35,7 +38,7 @@ class StepReport:
     planned_steps: int
     epsilon: float
     student_loss: float
-    student: Student
+    student: AveragedGenerator | None
     teacher_loss: float | None
     vote_agreement: float | None
 
@@ -64,7 +67,9 @@ class Progress(Callback):
 
     def __init__(self, epsilon: float | None, stream: TextIO | None = None, seconds_between_lines: float = 30.0):
         self._epsilon, self._stream, self._pause = epsilon, stream or sys.stderr, seconds_between_lines
-        self._bar, self._last_line, self._first = None, time.monotonic(), None
+        self._bar: tqdm.tqdm | None = None
+        self._last_line = time.monotonic()
+        self._first: tuple[int, float] | None = None  # the first step that was reported, and when
 
     def on_progress(self, what: str, fraction: float) -> None:
         if self._stream.isatty():
@@ -96,7 +101,7 @@ class Progress(Callback):
         self._last_line = time.monotonic()
         print(line, file=self._stream, flush=True)
 
-    def _terminal_bar(self):
+    def _terminal_bar(self) -> "tqdm.tqdm":
         """The bar, made on first use."""
         if self._bar is None:
             import tqdm
@@ -113,28 +118,31 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, directory: pathlib.Path, steps_between_grids: int = 10):
-        self._directory, self._between, self._writer = directory, steps_between_grids, None
+        self._directory, self._between = directory, steps_between_grids
+        self._writer: tf.io.TFRecordWriter | None = None
 
     def on_step(self, report: StepReport) -> None:
         # Made late: a run that is refused before its first step leaves no folder.
-        self._writer = self._writer or self._new_file(report.step)
+        writer = self._writer = self._writer or self._new_file(report.step)
         summaries = [scalar_pb("student_loss", report.student_loss), scalar_pb("epsilon", report.epsilon)]
-        if report.step % self._between == 0 or report.step == report.planned_steps:
+        if report.student is not None and (
+                report.step % self._between == 0 or report.step == report.planned_steps):
             summaries.append(_picture("samples", image_grid(report.student.sample_grid())))
         for summary in summaries:
-            self._write(event_pb2.Event(wall_time=report.step, step=report.step, summary=summary))
-        self._writer.flush()
+            _write(writer, event_pb2.Event(wall_time=report.step, step=report.step, summary=summary))
+        writer.flush()
 
     def _new_file(self, step: int) -> tf.io.TFRecordWriter:
         """A resumed run has several; their names say in which order."""
         self._directory.mkdir(parents=True, exist_ok=True)
         number = len(list(self._directory.iterdir()))
-        self._writer = tf.io.TFRecordWriter(str(self._directory / f"events.out.tfevents.{number:06d}"))
-        self._write(event_pb2.Event(wall_time=step, file_version="brain.Event:2"))
-        return self._writer
+        writer = tf.io.TFRecordWriter(str(self._directory / f"events.out.tfevents.{number:06d}"))
+        _write(writer, event_pb2.Event(wall_time=step, file_version="brain.Event:2"))
+        return writer
 
-    def _write(self, event) -> None:
-        self._writer.write(event.SerializeToString())
+
+def _write(writer: tf.io.TFRecordWriter, event: event_pb2.Event) -> None:
+    writer.write(event.SerializeToString())
 
 
 def _picture(tag: str, picture: np.ndarray) -> summary_pb2.Summary:

@@ -17,7 +17,7 @@ from datalens_tf import _files
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.errors import CheckpointError
 from datalens_tf.training.student import Student
-from datalens_tf.training.teachers import TeacherBank
+from datalens_tf.training.teachers import Bank
 
 _SYNC_BYTES = 2**27
 _LARGEST_RELEASE = 2**31  # bytes of a noisy sum; second moments of 64 x 64 x 3 numbers are the largest
@@ -52,12 +52,19 @@ class ReleaseStore:
     def store(self, step: int, charge: int, noisy: np.ndarray, ledger: PrivacyLedger) -> None:
         """Writes the noisy sum of a step durably; `charge` is the index of the ledger's charge that paid for it."""
         _files.atomic_write(self._path(step), _files.npz_bytes({
-            "noisy": noisy, "charge": np.int64(charge), "ledger_head": np.array(ledger.hash_of(charge))}))
+            "noisy": noisy, "charge": np.array(charge, np.int64), "ledger_head": np.array(ledger.hash_of(charge))}))
 
     def load(self, step: int) -> np.ndarray | None:
         """The noisy sum of a step, or None if it was never stored. Raises CheckpointError if damaged."""
         arrays = self._read(step)
         return None if arrays is None else arrays["noisy"]
+
+    def get(self, step: int) -> np.ndarray:
+        """`load` of a sum that must be there; raises CheckpointError if it was never stored."""
+        noisy = self.load(step)
+        if noisy is None:
+            raise CheckpointError(f"Expected step={step} to have been released; the last is step {len(self)}.")
+        return noisy
 
     def charge(self, step: int) -> int:
         """Index of the charge that paid for a stored step."""
@@ -113,7 +120,7 @@ class Saver:
       seconds_between: least time between two `save_if_due`.
     """
 
-    def __init__(self, directory: pathlib.Path, bank: TeacherBank, student: Student, ledger: PrivacyLedger,
+    def __init__(self, directory: pathlib.Path, bank: Bank, student: Student, ledger: PrivacyLedger,
                  seconds_between: float):
         self._directory, self._bank, self.student = directory, bank, student
         self._ledger, self._pause = ledger, seconds_between
@@ -216,10 +223,10 @@ def _write_blocks(path: pathlib.Path, blocks: Iterable[np.ndarray]) -> int:
     checksum = unsynced = 0
     with open(path, "wb") as file:
         for block in blocks:
-            view = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+            view = np.ascontiguousarray(block).reshape(-1).view(np.uint8).data
             checksum = zlib.crc32(view, checksum)
             file.write(view)
-            unsynced += view.size
+            unsynced += view.nbytes
             if unsynced >= _SYNC_BYTES:
                 # So that gigabytes of dirty pages never compete with the bank for memory.
                 unsynced = 0

@@ -16,14 +16,14 @@ import itertools
 import os
 import pathlib
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
 
 import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf import _files
+from datalens_tf import _files, _validate
 from datalens_tf._text import first_line
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import PerformanceOptions, VotingConfig, config_digest, numbered
@@ -34,7 +34,7 @@ from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNoise
-from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBehind
+from datalens_tf.training.teachers import Bank, TeacherBank, TeacherRound, TeachersBehind
 
 _REPLACEMENTS = 3  # Of one actor in one round, before training stops.
 _LOCK_SECONDS = 60  # That the process of a replaced actor may take to die.
@@ -76,7 +76,9 @@ class Share:
             tf.config.threading.set_inter_op_parallelism_threads(threads)
         except RuntimeError:  # TensorFlow has started already, in a process that used it before.
             pass
-        self._votes = self._lock = None
+        self._votes: np.ndarray | None = None  # of the last round, until they are released
+        self._step = 0  # of that round
+        self._lock: IO[str] | None = None
 
     def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int,
              classes: Sequence[str] | None = None) -> dict[str, Any]:
@@ -106,7 +108,7 @@ class Share:
         _files.atomic_write(path / "data.json", encode(identity))
         # Memory 0: always the file, so that nothing is lost with the process.
         options = PerformanceOptions(num_threads=self._threads, bank_memory_gb=0)
-        self._config, self._mechanism, self._step = config, mechanism, None
+        self._config, self._mechanism = config, mechanism
         if config.num_owners:
             self._ledger = OwnersLedger(path, config, mechanism)
         for attempt in range(2):
@@ -157,7 +159,7 @@ class Share:
         self._bank.flush()
 
 
-def _locked(path: pathlib.Path):
+def _locked(path: pathlib.Path) -> IO[str]:
     """The open file of a lock that ends with the process; waits for the process of a replaced actor to die."""
     file = open(path, "w", encoding="utf-8")  # noqa: SIM115 (the lock is the open file)
     for _ in range(_LOCK_SECONDS):
@@ -192,7 +194,7 @@ class OwnersLedger:
                 raise LedgerError(f"{path} is missing, and {folder} rests on its charges: put the newest ledger back, "
                                   "or use another folder, where what was spent here counts as well.")
             self._ledger = PrivacyLedger.create(
-                path, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant, config_digest=digest,
+                path, epsilon=config.budget, delta=config.delta, accountant=config.accountant, config_digest=digest,
                 step_event=mechanism.dp_event(config.batch_size), secret_noise=config.insecure_noise_seed is None)
             return
         self._ledger = PrivacyLedger.open(path)
@@ -206,6 +208,16 @@ class OwnersLedger:
         charge = self._ledger.spend(event, step=step)
         _files.atomic_write(self._answered, self._ledger.head)
         return charge
+
+
+# What actors are told: method and arguments, by number of actor.
+_Request = Callable[[int], tuple[str, tuple[Any, ...]]]
+_Recipe = Callable[[int], list[tuple[str, tuple[Any, ...]]]]
+
+
+def _nth(recipe: _Recipe, position: int) -> _Request:
+    """One request of a recipe."""
+    return lambda number: recipe(number)[position]
 
 
 class Actors:
@@ -228,13 +240,13 @@ class Actors:
         self._threads, self._gpus = options.num_threads or 1, options.actor_gpus
         self._timeout = 60 * options.actor_timeout_minutes
         self._handles: list[Any] = [None] * count
-        self._recipes: list[Callable[[int], list[tuple[str, tuple]]]] = []
+        self._recipes: list[_Recipe] = []
         self._owned = owners and any(name.startswith("datalens_owner_") for name in self._ray.cluster_resources())
 
     def __len__(self) -> int:
         return len(self._handles)
 
-    def start(self, recipe: Callable[[int], list[tuple[str, tuple]]]) -> list[Any]:
+    def start(self, recipe: _Recipe) -> list[Any]:
         """Adds (method, arguments) by number of actor to what a fresh actor is told; tells all; their last answers.
 
         Whatever is raised, no actor is left behind.
@@ -245,46 +257,56 @@ class Actors:
             fresh = [number for number, handle in enumerate(self._handles) if handle is None]
             for number in fresh:
                 self._handles[number] = self._spawn(number)
-            answers = [None] * len(self)
+            answers: list[Any] = [None] * len(self)
             for position, _ in enumerate(recipe(0)):
-                answers = self.ask(lambda number, position=position: recipe(number)[position])
+                answers = self.ask(_nth(recipe, position))
             undo.pop_all()
         return answers
 
-    def ask(self, request: Callable[[int], tuple[str, tuple]], check: Callable[[Any], None] = lambda answer: None,
-            retry: bool = True, progress: Callable[[float], None] = lambda fraction: None) -> list[Any] | None:
+    def ask(self, request: _Request, check: Callable[[Any], None] = lambda answer: None,
+            progress: Callable[[float], None] = lambda fraction: None) -> list[Any]:
         """Every actor's answer. One that dies or is silent for too long is replaced, and asked again.
 
         Args:
           request: method and arguments by number of actor.
           check: told the last answer of a replaced actor's recipe, before it is asked again.
-          retry: False returns None instead of asking again.
           progress: called with the fraction of actors that have answered.
 
         Raises:
           ActorError: an actor failed too often, or there is no room for one.
           DataLensError: whatever an actor raised of these.
         """
-        answers, losses = {}, [0] * len(self)
-        while len(answers) < len(self):
-            asked = {}
-            for number in set(range(len(self))) - set(answers):
-                method, arguments = request(number)
-                asked[getattr(self._handles[number], method).remote(*arguments)] = number
-            for number, answer in self._answers(asked):
-                answers[number] = answer
-                progress(len(answers) / len(self))
-            lost = set(range(len(self))) - set(answers)
-            for number in lost:
-                losses[number] += 1
-                if losses[number] > _REPLACEMENTS:
-                    raise ActorError(f"Actor {number} died or was silent for {self._timeout / 60:g} minutes "
-                                     f"{losses[number]} times in one round. Nothing is lost: see to its machine, then "
-                                     "continue with --resume.")
-                check(self._replace(number))
-            if lost and not retry:
-                return None
+        answers: dict[int, Any] = {}
+        losses = [0] * len(self)
+        while not self._all_answered(answers, losses, request, check, progress):
+            pass
         return [answers[number] for number in range(len(self))]
+
+    def ask_once(self, request: _Request, check: Callable[[Any], None]) -> list[Any] | None:
+        """`ask` that asks nobody again: None where an actor was lost and replaced."""
+        answers: dict[int, Any] = {}
+        complete = self._all_answered(answers, [0] * len(self), request, check, lambda fraction: None)
+        return [answers[number] for number in range(len(self))] if complete else None
+
+    def _all_answered(self, answers: dict[int, Any], losses: list[int], request: _Request,
+                      check: Callable[[Any], None], progress: Callable[[float], None]) -> bool:
+        """Asks those who have not answered, adds what they answer, replaces who is lost; whether nobody is."""
+        asked = {}
+        for number in set(range(len(self))) - set(answers):
+            method, arguments = request(number)
+            asked[getattr(self._handles[number], method).remote(*arguments)] = number
+        for number, answer in self._answers(asked):
+            answers[number] = answer
+            progress(len(answers) / len(self))
+        lost = set(range(len(self))) - set(answers)
+        for number in lost:
+            losses[number] += 1
+            if losses[number] > _REPLACEMENTS:
+                raise ActorError(f"Actor {number} died or was silent for {self._timeout / 60:g} minutes "
+                                 f"{losses[number]} times in one round. Nothing is lost: see to its machine, then "
+                                 "continue with --resume.")
+            check(self._replace(number))
+        return not lost
 
     def put(self, value: Any) -> Any:
         """Stores what all actors will read once per machine."""
@@ -299,7 +321,7 @@ class Actors:
         if self._ours:
             self._ray.shutdown()
 
-    def _answers(self, asked):
+    def _answers(self, asked: dict[Any, int]) -> Iterator[tuple[int, Any]]:
         """Yields (number, answer) of those that answer in time; errors of ours are raised, lost actors left out."""
         errors = self._ray.exceptions
         pending, deadline = list(asked), time.monotonic() + self._timeout
@@ -359,7 +381,7 @@ def _connected(count: int, options: PerformanceOptions):
         raise ActorError(f"Cannot reach the Ray cluster {options.distribute!r}: {first_line(error)}") from error
 
 
-class DistributedBank:
+class DistributedBank(Bank):
     """All teachers, kept by actors; to the trainer like a `TeacherBank` whose state is a file.
 
     Args:
@@ -370,7 +392,15 @@ class DistributedBank:
       folder: where each actor keeps its teachers, in a sub-folder, on its own machine.
     """
 
-    persistent, num_arrays = True, 0
+    @property
+    def persistent(self) -> bool:
+        """The actors' files are."""
+        return True
+
+    @property
+    def num_arrays(self) -> int:
+        """None are here."""
+        return 0
 
     def __init__(self, config: VotingConfig, mechanism: Mechanism, actors: Actors, batch_size: int,
                  folder: pathlib.Path):
@@ -406,7 +436,7 @@ class DistributedBank:
             raise TeachersBehind
         self._iterations = value
 
-    def blocks(self, index: int):
+    def blocks(self, index: int) -> Iterator[np.ndarray]:
         """Nothing: the state is not here."""
         raise IndexError(index)
 
@@ -433,7 +463,7 @@ class DistributedBank:
 
     def noisy_sum(self) -> np.ndarray | None:
         """The sum of the owners' noisy votes, float64 [m, d]; None if an owner was lost, and others have answered."""
-        answers = self._actors.ask(lambda number: ("noisy_votes", ()), self._check, retry=False)
+        answers = self._actors.ask_once(lambda number: ("noisy_votes", ()), self._check)
         return None if answers is None else sum(answers)
 
     def close(self) -> None:
@@ -478,8 +508,9 @@ class Owners:
             raise InvalidArgumentError(f"Expected dataset={config.dataset!r} to contain {{owner}}, the owner's number: "
                                        "no record may be with two owners.")
         self.name, self.usable = config.dataset, None
-        spans = share_spans(config.num_teachers, config.num_owners)
-        self.actors = Actors(config.num_owners, options, owners=True)
+        num_owners = _validate.known("num_owners", config.num_owners, "to be the number of owners who keep the data")
+        spans = share_spans(config.num_teachers, num_owners)
+        self.actors = Actors(num_owners, options, owners=True)
         facts = self.actors.start(lambda number: [
             ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed,
                       config.classes))])

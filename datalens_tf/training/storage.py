@@ -8,6 +8,7 @@ import queue
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datalens_tf import _files
 from datalens_tf.errors import CheckpointError
@@ -103,10 +104,10 @@ class FileStorage(Storage):
             self._memory = _map_file(path, self._start + (chunks + writers) * self._slot_bytes)
         slots = (len(self._memory) - self._start) // self._slot_bytes
         # Of the header, the first byte says whether anything was written since the last flush, ...
-        self._mark = np.ndarray(64, np.uint8, self._memory, 0)
-        shape = np.ndarray(2, np.int64, self._memory, 64)
+        self._mark: NDArray[np.uint8] = np.ndarray(64, np.uint8, self._memory, 0)
+        shape: NDArray[np.int64] = np.ndarray(2, np.int64, self._memory, 64)
         # ... and of each chunk its slot + 1 and its iterations are one number, so that both change at once; 0 at first.
-        self._table = np.ndarray(chunks, np.int64, self._memory, _HEADER)
+        self._table: NDArray[np.int64] = np.ndarray(chunks, np.int64, self._memory, _HEADER)
         boot = np.frombuffer(_BOOT_ID.read_bytes().ljust(63)[:63], np.uint8)
         if self._mark[0] and not np.array_equal(self._mark[1:], boot):
             raise _unusable(path, "the machine went down while it was in use")
@@ -116,7 +117,7 @@ class FileStorage(Storage):
         if len(used) != np.count_nonzero(self._table) or not used <= set(range(1, slots + 1)) or slots <= chunks:
             raise _unusable(path, "it is damaged")
         self._mark[1:], shape[:] = boot, [chunks, self._slot_bytes]
-        self._free = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in sorted(set(range(1, slots + 1)) - used):
             self._free.put(slot)
         self._untrained = {size: _views(mmap.mmap(-1, _nbytes(initial, size)), 0, initial, size)
@@ -190,7 +191,7 @@ def _nbytes(initial: Sequence[np.ndarray], size: int) -> int:
 
 def _views(memory: mmap.mmap, offset: int, initial: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
     """Arrays [size, ...] like the initial ones, one behind the other in memory, aligned as TensorFlow needs them."""
-    views = []
+    views: list[np.ndarray] = []
     for array in initial:
         views.append(np.ndarray((size, *array.shape), array.dtype, memory, offset))
         offset += -(-size * array.nbytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,5 +1,7 @@
 """The student generator and its training: the only part of a run that leaves it."""
 
+import abc
+
 import numpy as np
 import tensorflow as tf
 
@@ -50,16 +52,16 @@ class AveragedGenerator:
             target.assign(value)
         stream = rng.stream(self._config.seed, "statistics")
         latents = draw_latents(self._config, stream, _STATISTICS_BATCH)
-        generator.set_statistics(latents, stream.integers(0, self._config.num_classes, _STATISTICS_BATCH))
+        generator.set_statistics(latents, stream.integers(0, self._config.data.num_classes, _STATISTICS_BATCH))
         return generator
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images of the released generator, uint8 [Y, per_class, H, W, C], one row per class."""
-        classes = self._config.num_classes
+        classes = self._config.data.num_classes
         latents = draw_latents(self._config, rng.stream(self._config.seed, "grid"), classes * per_class)
         images = self.released()([latents, np.repeat(np.arange(classes), per_class)], training=False)
         images = np.round(255 * images.numpy()).astype(np.uint8)
-        return images.reshape(classes, per_class, *self._config.image_shape)
+        return images.reshape(classes, per_class, *self._config.data.image_shape)
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to continue, as named arrays."""
@@ -75,11 +77,17 @@ class AveragedGenerator:
         return [*self.generator.variables, *self._optimizer.variables(), *self._average]
 
 
-class Student(AveragedGenerator):
-    """A generator that learns from released directions only."""
+class BatchStudent(AveragedGenerator):
+    """A generator that learns from what is released for batches of its own images. A method says how it learns.
 
-    def __init__(self, config: VotingConfig):
+    Args:
+      config: resolved settings.
+      batch_size: images in a batch [m].
+    """
+
+    def __init__(self, config: MethodConfig, batch_size: int):
         super().__init__(config)
+        self._batch_size = batch_size
         self._step = tf.function(self._train_step, autograph=False)
         self._generate = tf.function(lambda latents, labels: self.generator([latents, labels], training=True),
                                      autograph=False)
@@ -87,8 +95,9 @@ class Student(AveragedGenerator):
     def inputs(self, step: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Latents [m, z] and uniform labels [m] of a generator step: public randomness, never the data's labels."""
         stream = rng.stream(self._config.seed, "inputs", step)
-        latents = draw_latents(self._config, stream, self._config.batch_size)
-        return tf.constant(latents), tf.constant(stream.integers(0, self._config.num_classes, self._config.batch_size))
+        latents = draw_latents(self._config, stream, self._batch_size)
+        labels = stream.integers(0, self._config.data.num_classes, self._batch_size)
+        return tf.constant(latents), tf.constant(labels)
 
     def images(self, latents: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Images [B, H, W, C] with the statistics of their own batch, as in training."""
@@ -96,28 +105,44 @@ class Student(AveragedGenerator):
 
     def pool(self, iteration: int, size: int) -> tf.Tensor:
         """Fakes for one teacher step: `size` latents times every label, [size, Y, H, W, C]."""
-        classes = self._config.num_classes
+        classes = self._config.data.num_classes
         latents = draw_latents(self._config, rng.stream(self._config.seed, "pool", iteration), size)
         images = self._generate(np.repeat(latents, classes, axis=0), np.tile(np.arange(classes), size))
-        return tf.reshape(images, [size, classes, *self._config.image_shape])
+        return tf.reshape(images, [size, classes, *self._config.data.image_shape])
 
     def train(self, latents: tf.Tensor, labels: tf.Tensor, direction: np.ndarray) -> float:
-        """One step towards x + gamma * direction (Algorithm 1, the student's step).
+        """One step.
 
         Args:
           latents, labels: as from `inputs`.
-          direction: released direction, float32 [m, d].
+          direction: what was released, float32 [m, d].
 
         Returns:
-          The loss, sum_j ||x_j - target_j||^2.
+          The loss.
 
         Raises:
           TrainingDivergedError: the loss is NaN or infinite.
         """
-        loss = float(self._step(latents, labels, tf.reshape(direction, [-1, *self._config.image_shape])))
+        loss = float(self._step(latents, labels, tf.reshape(direction, [-1, *self._config.data.image_shape])))
         if not np.isfinite(loss):
             raise TrainingDivergedError(f"Expected loss={loss} of the student to be finite; lower learning_rate.")
         return loss
+
+    @abc.abstractmethod
+    def _train_step(self, latents, labels, released):
+        """The loss of a step that was taken, in a `tf.function`."""
+
+
+class Student(BatchStudent):
+    """A generator that learns from released directions only: towards x + gamma * direction (Algorithm 1).
+
+    The loss is sum_j ||x_j - target_j||^2.
+    """
+
+    _config: VotingConfig
+
+    def __init__(self, config: VotingConfig):
+        super().__init__(config, config.batch_size)
 
     def _train_step(self, latents, labels, direction):
         with tf.GradientTape() as tape:
@@ -130,7 +155,7 @@ class Student(AveragedGenerator):
 
 def build_generator(config: MethodConfig) -> Generator:
     """The generator that a configuration describes, with fresh weights."""
-    return Generator(config.image_shape, config.num_classes, config.latent_dim, units=config.generator_units,
+    return Generator(*config.data, config.latent_dim, units=config.generator_units,
                      filters=config.generator_filters, contrast=config.output_contrast)
 
 

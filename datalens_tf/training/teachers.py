@@ -1,5 +1,6 @@
 """The teachers' state and their part of a generator step."""
 
+import abc
 import collections
 import concurrent.futures
 import dataclasses
@@ -14,7 +15,7 @@ import tensorflow as tf
 from datalens_tf import rng
 from datalens_tf.config import PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import to_unit
-from datalens_tf.errors import CheckpointError, TrainingDivergedError
+from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingDivergedError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
@@ -99,7 +100,7 @@ class _Chunk:
         vote_sum = ()
         if vote_images is not None:
             self._load(weights)
-            one_hot = tf.one_hot(vote_labels, self._config.num_classes)
+            one_hot = tf.one_hot(vote_labels, self._config.data.num_classes)
             vote_sum = tf.reduce_sum(self._mechanism.votes(self._model, vote_images, one_hot, seeds, step), 0)
         state = [*state[:count], *(tf.bitcast(moment, tf.uint16) for moment in state[count:])]
         return state, vote_sum, tf.stack(losses, 1) if rounds else tf.zeros([self._model.num_teachers, 0])
@@ -120,7 +121,7 @@ class _Chunk:
 
     def _gradients(self, weights, real_patches, labels, fakes, noise):
         """Losses [T] on real patches [T, B, P, 25C] with labels [T, B] and on fakes, and gradients of the weights."""
-        one_hot = tf.one_hot(labels, self._config.num_classes)
+        one_hot = tf.one_hot(labels, self._config.data.num_classes)
         positions = tf.broadcast_to(tf.range(labels.shape[1], dtype=labels.dtype), labels.shape)
         patches = tf.concat([real_patches, tf.gather_nd(fakes, tf.stack([positions, labels], -1))], 1)
         if noise is not None:
@@ -170,14 +171,76 @@ def build_teachers(config: VotingConfig | _TeacherSettings, size: int
     """The discriminators of `size` teachers."""
     if config.NETWORK == "dense":
         return EnsembleDenseDiscriminator(
-            size, config.image_shape, config.num_classes, units=config.discriminator_units, precision=config.precision)
+            size, *config.data, units=config.discriminator_units, precision=config.precision)
     return EnsembleDiscriminator(
-        size, config.image_shape, config.num_classes, filters=config.discriminator_filters,
+        size, *config.data, filters=config.discriminator_filters,
         units=config.discriminator_units, precision=config.precision)
 
 
-class TeacherBank:
-    """All N teachers: weights, Adam moments (bfloat16) and records, as arrays with the teacher axis first.
+class Bank(abc.ABC):
+    """All N teachers, wherever their state is, as a `Trainer` sees them.
+
+    Attributes:
+      batch_size: records in a teacher's batch.
+      iterations: optimizer steps that all teachers have taken. Where a state outlives the process, some may be ahead:
+        their steps are not repeated.
+      persistent: whether the state outlives the process, and needs no snapshots.
+      num_arrays: number of arrays [N, ...] that the state consists of, as far as it is in this process.
+    """
+
+    batch_size: int
+    iterations: int
+
+    @property
+    @abc.abstractmethod
+    def persistent(self) -> bool: ...
+
+    @property
+    @abc.abstractmethod
+    def num_arrays(self) -> int: ...
+
+    @abc.abstractmethod
+    def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
+                vote_labels: tf.Tensor | None = None, step: int = 0,
+                progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
+        """Every teacher takes one optimizer step per round; then, given images, all vote on them.
+
+        Args:
+          rounds: one for each optimizer step.
+          vote_images: m synthetic images [m, H, W, C], or None to train only.
+          vote_labels: their labels, int [m].
+          step: generator step, which seeds the stochastic quantisation.
+          progress: called with the fraction of teachers done.
+
+        Returns:
+          The vote sum, float64 [m, d] (None where nobody voted, and of owners, who show none), and the teachers'
+          losses, float32 [N or 0, len(rounds)] (private; NaN where a persistent state had taken the step before).
+        """
+
+    def noisy_sum(self) -> np.ndarray | None:
+        """The sum of the owners' noisy votes of the last round, float64 [m, d]; None where one was lost."""
+        raise InvalidArgumentError("Expected owners to have voted: these teachers have none.")
+
+    @abc.abstractmethod
+    def blocks(self, index: int) -> Iterator[np.ndarray]:
+        """Array `index` of the state, block by block along the teacher axis. Views, not copies."""
+
+    def replace(self, index: int, read: Callable[[int], bytes]) -> None:
+        """Replaces array `index` of a state in memory; `read` returns as many raw bytes as it is asked for."""
+        for block in self.blocks(index):
+            block[...] = np.frombuffer(read(block.nbytes), block.dtype).reshape(block.shape)
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Makes a persistent state durable."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends what was started for the teachers."""
+
+
+class TeacherBank(Bank):
+    """All N teachers here: weights, Adam moments (bfloat16) and records, as arrays with the teacher axis first.
 
     Teachers are visited in chunks. Each visit reads and writes a teacher's state once, takes all its optimizer steps,
     differentiates with respect to the images, compresses and adds to the vote sum. Only the sum leaves.
@@ -264,11 +327,6 @@ class TeacherBank:
         for number in range(len(self._spans)):
             yield self._storage.read(number)[index]
 
-    def replace(self, index: int, read: Callable[[int], bytes]) -> None:
-        """Replaces array `index` of a state in memory; `read` returns as many raw bytes as it is asked for."""
-        for block in self.blocks(index):
-            block[...] = np.frombuffer(read(block.nbytes), block.dtype).reshape(block.shape)
-
     def _batch_positions(self, count: int) -> list[np.ndarray]:
         """Positions in every partition of the next batches, public, the same for all teachers; one if all are equal."""
         size = self._partitions.shape[1]
@@ -280,20 +338,10 @@ class TeacherBank:
     def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
                 vote_labels: tf.Tensor | None = None, step: int = 0,
                 progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
-        """Every teacher takes one optimizer step per round; then, given images, all vote on them.
+        """See `Bank.advance`.
 
-        Args:
-          rounds: one for each optimizer step.
-          vote_images: m synthetic images [m, H, W, C], or None to train only.
-          vote_labels: their labels, int [m].
-          step: generator step, which seeds the stochastic quantisation.
-          progress: called with the fraction of teachers done.
-
-        Returns:
-          The vote sum, float64 [m, d] (or None), and the teachers' losses, float32 [N, len(rounds)] (private; NaN
-          where a persistent state had taken the step before). A teacher that diverged has losses that are not finite,
-          goes on, and votes as `Mechanism.compress` says of such gradients: one record can make its teacher diverge,
-          so that nothing which others see may depend on it.
+        A teacher that diverged has losses that are not finite, goes on, and votes as `Mechanism.compress` says of such
+        gradients: one record can make its teacher diverge, so that nothing which others see may depend on it.
         """
         positions = self._batch_positions(len(rounds))
         losses = np.full([self.num_teachers, len(rounds)], np.nan, np.float32)

@@ -21,10 +21,10 @@ from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.releases import warn_of_lost_steps
 from datalens_tf.training.run_folder import RunFolder, open_run
 from datalens_tf.training.student import Student
-from datalens_tf.training.teachers import TeacherBank, TeacherRound, TeachersBehind
+from datalens_tf.training.teachers import Bank, TeacherBank, TeacherRound, TeachersBehind
 
 if typing.TYPE_CHECKING:
-    from datalens_tf.training.distributed import DistributedBank, Owners
+    from datalens_tf.training.distributed import Owners
 
 WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
 
@@ -67,7 +67,7 @@ class Trainer:
         if not config.num_owners:  # Owners deal their records themselves.
             self._partitions = usable_indices(
                 partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
-        affordable = accountants.max_steps(self.event, config.epsilon, config.delta, config.accountant)
+        affordable = accountants.max_steps(self.event, config.budget, config.delta, config.accountant)
         if affordable < 1:
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={config.epsilon:g} does not pay for a single step: raise epsilon or "
@@ -116,7 +116,7 @@ class Trainer:
                     bank.iterations = 0
                     student = saver.student = self._new_student(self.config)
 
-    def _bank(self) -> "TeacherBank | DistributedBank":
+    def _bank(self) -> Bank:
         """The teachers, here or elsewhere."""
         if isinstance(self._dataset, Dataset) and self._options.distribute is None:
             return TeacherBank(self.config, self._dataset.images, self._dataset.labels, self._partitions,
@@ -125,7 +125,7 @@ class Trainer:
 
         return DistributedBank.of(self.config, self.mechanism, self._dataset, self._options, self.folder.actors)
 
-    def _run_from(self, step: int, bank: TeacherBank, student: Student, saver: checkpoint.Saver) -> Student:
+    def _run_from(self, step: int, bank: Bank, student: Student, saver: checkpoint.Saver) -> Student:
         """The steps after this one."""
         config = self.config
         if bank.iterations < config.warmup_teacher_steps:
@@ -144,7 +144,7 @@ class Trainer:
         return step >= len(self.releases) and (
             step >= self.planned_steps or not self.ledger.can_spend(self.event))
 
-    def _warm_up(self, bank: TeacherBank, student: Student, saver: checkpoint.Saver) -> None:
+    def _warm_up(self, bank: Bank, student: Student, saver: checkpoint.Saver) -> None:
         """Teachers train against the untrained generator. No release, hence free in privacy."""
         total = self.config.warmup_teacher_steps
         for done in range(bank.iterations, total, WARMUP_CALL):
@@ -163,7 +163,7 @@ class Trainer:
             f"Interrupted after step {step} of {self.planned_steps}; state saved in {self.folder.path}. "
             "Continue with --resume.")
 
-    def _step(self, step: int, bank: TeacherBank, student: Student) -> None:
+    def _step(self, step: int, bank: Bank, student: Student) -> None:
         """Algorithm 1, one generator step. A stored release is used again instead of asking the teachers."""
         rounds = teacher_rounds(self.config, bank, student, self.config.teacher_steps)
         latents, labels = student.inputs(step)
@@ -174,7 +174,7 @@ class Trainer:
         while noisy is None:
             vote_sum, losses = bank.advance(rounds, student.images(latents, labels), labels, step, progress)
             charge = self.ledger.spend(self.event, step=step)
-            if self.config.num_owners:
+            if vote_sum is None:  # Owners show none without noise.
                 noisy = bank.noisy_sum()
             else:
                 agreement = float(np.sqrt(np.mean(np.square(vote_sum / self.config.num_teachers))))
@@ -198,7 +198,7 @@ class Trainer:
             getattr(callback, method)(*args)
 
 
-def teacher_rounds(config: VotingConfig, bank: TeacherBank, student: Student, count: int) -> list[TeacherRound]:
+def teacher_rounds(config: VotingConfig, bank: Bank, student: Student, count: int) -> list[TeacherRound]:
     """Fresh fakes and instance noise for a bank's next `count` optimizer steps, from public randomness."""
     def one(iteration):
         noise = None

@@ -56,7 +56,8 @@ def decode(name: str, count: int, records: Iterable[tuple[bytes | None, Known]],
         raise DataError(f"{name}: expected at least one record, found none.")
     with tempfile.TemporaryFile() as file:  # The mapping keeps it alive; even a process that is killed leaves nothing.
         images = np.memmap(file, np.uint8, "w+", shape=(count, size, size, 3))
-    records, known = iter(records), []
+    records = iter(records)
+    known: list[Known] = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as executor:
         while block := list(itertools.islice(records, _BLOCK)):
             present = [len(known) + i for i, (content, _) in enumerate(block) if content is not None]

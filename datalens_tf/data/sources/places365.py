@@ -49,11 +49,11 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     label_of = {features["label"].str2int(category): label
                 for label, members in enumerate(CLASSES.values()) for category in members}
     labelled = ((record["image"], label_of.get(int(record["label"]))) for record in records)
-    images, labels = decode(
+    images, labels_of_three = decode(
         name, count, ((None if label is None else image, label) for image, label in labelled),
         picture=(256, 256), box=(0, 0, 256, 256), size=64)
-    usable = np.array([label is not None for label in labels])
-    labels = np.array([label or 0 for label in labels], np.int64)
+    usable = np.array([label is not None for label in labels_of_three])
+    labels = np.array([label or 0 for label in labels_of_three], np.int64)
     if split == "test":
-        images, labels, usable = images[usable], labels[usable], None
+        return as_dataset(images[usable], labels[usable], len(CLASSES), name=name, class_names=tuple(CLASSES))
     return as_dataset(images, labels, len(CLASSES), name=name, class_names=tuple(CLASSES), usable=usable)

@@ -48,9 +48,9 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
         except (tf.errors.OpError, OSError, AssertionError) as error:
             raise DataError(f"{name}: cannot be read from {builder.data_dir} as images of one size: {first_line(error)}"
                             ) from error
-    classes = features[label]
-    return as_dataset(records[image].numpy(), records[label].numpy(), classes.num_classes, name=name,
-                      class_names=classes.names)
+    known = features[label]
+    return as_dataset(records[image].numpy(), records[label].numpy(), known.num_classes, name=name,
+                      class_names=known.names)
 
 
 def tfds_records(name: str, source: str, data_dir: str | None, split: str, undecoded: str

@@ -218,7 +218,7 @@ def train_classifier(name: str, train: Dataset, test: Dataset, *, max_train: int
     if name == CNN:
         accuracy = utility.train_or_recall(train.images, train.labels, test, cache, seed=seed).accuracy
     else:
-        model = _LIBRARY[name](seed, os.cpu_count())
+        model = _LIBRARY[name](seed, os.cpu_count() or 1)
         with warnings.catch_warnings():
             # That defaults stop before convergence, or pixels are collinear, is part of the protocol.
             warnings.simplefilter("ignore")

@@ -134,7 +134,8 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
         "protocol_name": protocol.name,
         "follows_protocol": first.epochs == protocol.epochs and first.num_synthetic == protocol.num_synthetic,
         "class_names": list(test.class_names),
-        "confusion_matrix": sum(confusion_matrix(test.labels, result.probabilities) for result in results).tolist(),
+        "confusion_matrix": np.sum(
+            [confusion_matrix(test.labels, result.probabilities) for result in results], axis=0).tolist(),
         **roc_curves(test, [result.probabilities for result in results]),
         "privacy_note": PRIVACY_NOTE,
     }
@@ -159,7 +160,7 @@ def roc_curves(test: Dataset, probabilities: Sequence[np.ndarray]) -> dict[str, 
     areas = {label: statistics.fmean(float(metrics.roc_auc_score(test.labels == label, p[:, label]))
                                      for p in probabilities) for label in present}
     grid = np.linspace(0, 1, ROC_POINTS)
-    curves = []
+    curves: list[list[float] | None] = []
     for label in range(test.num_classes):
         if label not in areas:
             curves.append(None)
