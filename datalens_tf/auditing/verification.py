@@ -25,7 +25,7 @@ from datalens_tf.accounting.statement import parse_statement, round_up
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import config_digest
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
-from datalens_tf.methods.registry import config_classes, config_from_json
+from datalens_tf.methods.registry import config_from_json, methods, synthesizer
 from datalens_tf.serving.digests import converted_checksums, onnx_digest, tflite_digest
 from datalens_tf.serving.export import version_folder
 
@@ -244,11 +244,9 @@ def _settings(folder: pathlib.Path) -> str:
 
 
 def _step_event(text: str, folder: pathlib.Path) -> dp_accounting.DpEvent | None:
-    """What these settings make a charge cost; None of a method that is asked about one run only."""
+    """Cost of a charge by the settings in `config.json`; None where they alone do not decide it, as in PATE."""
     method = _files.parse_json(text).get("method", "datalens")
-    if method in config_classes():
-        from datalens_tf.methods.registry import synthesizer
-
+    if method in methods():
         return synthesizer(method)(config_from_json(text), run_dir=folder).step_event()
     return ClassifierConfig.from_json(text).step_event() if method == ClassifierConfig.method else None
 
