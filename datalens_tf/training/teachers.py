@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import PerformanceOptions, VotingConfig
+from datalens_tf.config import DataSpec, PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import to_unit
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingDivergedError
 from datalens_tf.mechanisms.base import Mechanism
@@ -62,8 +62,7 @@ class _TeacherSettings:
     """The settings that a chunk's computation depends on, under the names that they have in `VotingConfig`."""
 
     NETWORK: str
-    image_shape: tuple[int, int, int]
-    num_classes: int
+    data: DataSpec
     discriminator_filters: int
     discriminator_units: int
     precision: str
