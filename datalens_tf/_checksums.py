@@ -33,7 +33,7 @@ def write(folder: pathlib.Path, files: Iterable[pathlib.Path]) -> None:
 
 
 def problems(folder: pathlib.Path, sums: pathlib.Path) -> tuple[list[str], set[str]]:
-    """What differs from the checksums.
+    """Differences from the checksums.
 
     Args:
       folder: that the names in the file are relative to.

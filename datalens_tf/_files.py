@@ -80,14 +80,14 @@ def parse_json(text: str | bytes) -> Any:
 
 
 class ArrayHeader(NamedTuple):
-    """What a file says of an array before it is unpacked."""
+    """Shape and type of an array, known before it is unpacked."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @classmethod
     def of(cls, array: Any) -> "ArrayHeader":
-        """That of an array, or of anything else with a shape and a dtype, such as a TensorFlow variable."""
+        """Header of an array, or of anything else with a shape and a dtype, such as a TensorFlow variable."""
         return cls(tuple(array.shape), np.dtype(getattr(array.dtype, "as_numpy_dtype", array.dtype)))
 
     @property
@@ -177,7 +177,7 @@ def _check_memory(headers: Mapping[str, ArrayHeader]) -> None:
 
 
 def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> ArrayHeader:
-    """That of one array, which must be as long as it says: zipfile unpacks no more than it was told."""
+    """Header of one array, which must be as long as it says: zipfile unpacks no more than it was told."""
     with archive.open(info) as file:
         if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
             raise ValueError(f"{name:.99} is no array")

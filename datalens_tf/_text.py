@@ -46,7 +46,7 @@ def markdown(text: str) -> str:
 
 
 def everywhere(change: Callable[[str], str], value: Any) -> Any:
-    """What was read from JSON, with all its texts changed, keys included."""
+    """Applies a change to all texts of a JSON value, keys included."""
     match value:
         case str():
             return change(value)

@@ -70,6 +70,6 @@ def boolean(name: str, value: Any) -> None:
 
 
 def one_of(name: str, value: Any, choices: Collection[Any]) -> None:
-    """One of the named choices."""
+    """A value that is one of the named choices."""
     ok = isinstance(value, collections.abc.Hashable) and value in choices
     require(ok, name, value, f"to be one of {', '.join(map(str, choices))}")

@@ -1,4 +1,4 @@
-"""From privacy events to epsilon and back, by four accountants.
+"""Four accountants, which turn privacy events into epsilon, and epsilon into noise or steps.
 
 | accountant    | holds for                   | how                                                        |
 |---------------|-----------------------------|------------------------------------------------------------|
@@ -135,7 +135,7 @@ def applicable(event: dp_accounting.DpEvent) -> tuple[str, ...]:
 
 
 def noise_multiplier(event: dp_accounting.DpEvent | None) -> float:
-    """Of a release, sampled or not, or of each of many equal ones; 0 where there is no noise."""
+    """Noise multiplier of a release, sampled or not, or of each of many equal ones; 0 without noise."""
     while isinstance(event, (dp_accounting.PoissonSampledDpEvent, dp_accounting.SampledWithoutReplacementDpEvent,
                              dp_accounting.SelfComposedDpEvent)):
         event = event.event

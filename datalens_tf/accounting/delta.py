@@ -14,7 +14,7 @@ WARNED, REFUSED = 1, 10  # delta, in units of 1/n
 
 
 class _Settings(Protocol):
-    """What is asked of settings: `RunConfig` and `PateClassifierConfig` have it."""
+    """Settings with a delta: `RunConfig` and `PateClassifierConfig` have it."""
 
     ADJACENCY: ClassVar[str]
 

@@ -64,7 +64,7 @@ def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArra
 
 def _distribution(event: dp_accounting.SampledWithoutReplacementDpEvent, interval: float
                   ) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Of the privacy loss of one step, on a grid."""
+    """Distribution of the privacy loss of one step, on a grid."""
     rate, shift = _rate_and_shift(event)
     largest = np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf,
                            math.log(rate) + shift**2 / 2 + _TAIL * shift)

@@ -153,7 +153,7 @@ class PrivacyLedger:
 
     @classmethod
     def _load(cls, path: pathlib.Path, repair: bool) -> "PrivacyLedger":
-        """See `open`."""
+        """Reads a ledger; see `open`."""
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -192,7 +192,7 @@ class PrivacyLedger:
 
     @property
     def num_charges(self) -> int:
-        """How many charges all lines are together."""
+        """Number of charges of all lines together."""
         return sum(charge.count for charge in self.charges)
 
     @property

@@ -56,7 +56,7 @@ _NOT_COVERED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What a method tells of its privacy, beside its settings.
+    """A method's account of its privacy, beside its settings.
 
     Attributes:
       event: what a step costs; None of a method that is not private.
@@ -81,7 +81,7 @@ class Guarantee:
 
 def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLedger | None, num_burnt: int,
                    noise: "NoiseSource", num_records: int) -> dict[str, Any]:
-    """What a run guarantees, as a JSON-able dictionary.
+    """Makes the privacy statement of a run, a JSON-able dictionary.
 
     Args:
       config: settings of the run.
@@ -160,7 +160,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
 
 
 def _classes(config: MethodConfig) -> str:
-    """Where the public list of classes is from."""
+    """Source of the public list of classes, in words."""
     count = f"the {config.num_classes} classes" if config.num_classes else "the classes"
     kind = config.dataset.partition(":")[0]
     if config.classes is not None:
@@ -176,7 +176,7 @@ def _classes(config: MethodConfig) -> str:
 
 
 def _settings_chosen(config: MethodConfig) -> str:
-    """On which data the method's constants were chosen, and whether this run's records are among them."""
+    """Data on which the method's constants were chosen, and whether this run's records are among them."""
     sources = config.dataset.removeprefix("tfds:").split("/")  # The name is part of a prepared folder's path.
     # Variants, such as mnist_corrupted, are made of the same records.
     known = any(f"{source}_".startswith(f"{name}_") for source in sources for name in config.CHOSEN_ON)
@@ -204,7 +204,7 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
 
 
 def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:
-    """What a statement says of its ledger: run and head, which name it, and what was charged, equal ones together."""
+    """Entries of a statement about its ledger: run and head, which name it, and all charges, equal ones together."""
     charged: list[dict[str, Any]] = []
     for charge in ledger.charges:
         event = encode_event(charge.unit)
@@ -271,7 +271,7 @@ def render_text(statement: dict[str, Any]) -> str:
 
 
 def meaning(s: dict[str, Any]) -> str:
-    """What the epsilon of a statement means, in a paragraph."""
+    """A paragraph on what the epsilon of a statement means."""
     product = "generator, and all data drawn from it," if s.get("product") is None else s["product"]
     return (
         f"The released {product} is (epsilon, delta)-differentially private with epsilon = "

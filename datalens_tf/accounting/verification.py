@@ -104,7 +104,7 @@ def check_alone(statement: Mapping[str, Any], where: Any) -> None:
 
 
 def charges_of(statement: Mapping[str, Any]) -> list[Charge] | None:
-    """What a statement says was charged; None where one of an older version does not say enough.
+    """Charges that a statement names; None where one of an older version does not say enough.
 
     Raises:
       InvalidArgumentError, KeyError, TypeError: it says what cannot be charged.
@@ -156,7 +156,7 @@ def _statement(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, to end a sentence with."""
+    """Text of an error, to end a sentence with."""
     return str(error).rstrip(".")
 
 

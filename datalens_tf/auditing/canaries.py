@@ -40,7 +40,7 @@ _SAMPLES_PER_CLASS = 500
 
 @dataclasses.dataclass(frozen=True)
 class Canaries:
-    """Where canaries are, and what they are.
+    """Canaries of an audit, and where they are.
 
     Attributes:
       positions: int64 [M], indices of the records that are replaced, one of each of the teachers 0 to M - 1.

@@ -254,7 +254,7 @@ def with_training(report: dict[str, Any], training: dict[str, Any]) -> dict[str,
 
 
 def verdict(claimed: float, bound: float, num_disturbed: int = 0, share_of_sensitivity: float = 0.0) -> str:
-    """In one sentence or two; begins with CAUGHT where something is wrong."""
+    """The verdict in one sentence or two; begins with CAUGHT where something is wrong."""
     if bound > claimed:
         return (f"CAUGHT: attacks show an epsilon of at least {bound:.4f}, more than the {round_up(claimed)} that is "
                 "claimed. Do not release anything that this mechanism made.")

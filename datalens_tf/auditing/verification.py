@@ -1,4 +1,4 @@
-"""What can be known of a run folder, an export or a converted file, by whoever holds it.
+"""Checks of a run folder, an export or a converted file that whoever holds it can make.
 
 Checks need no records and nothing private. A check that fails means that something was altered or mixed up. That all
 checks pass means that the parts agree with each other; `CANNOT_KNOW` says what nobody can see from outside.
@@ -91,7 +91,7 @@ def verify(path: str | pathlib.Path) -> list[Check]:
 
 
 def _run(folder: pathlib.Path) -> Iterator[Check]:
-    """Of a run folder or a released checkpoint."""
+    """Checks a run folder or a released checkpoint."""
     yield from _sealed(folder)
     yield _check("statement", lambda: _stated(verification.run_statement(folder)))
     if (folder / verification.LEDGER).exists():
@@ -106,7 +106,7 @@ def _run(folder: pathlib.Path) -> Iterator[Check]:
 
 
 def _export(version: pathlib.Path) -> Iterator[Check]:
-    """Of the folder of a SavedModel."""
+    """Checks the folder of a SavedModel."""
     sums = version / "assets.extra" / _checksums.NAME
     found, names = _checksums.problems(version, sums)
     inside = {path.relative_to(version).as_posix() for path in version.rglob("*") if not path.is_dir()}
@@ -118,7 +118,7 @@ def _export(version: pathlib.Path) -> Iterator[Check]:
 
 
 def _converted(path: pathlib.Path) -> Iterator[Check]:
-    """Of a file of `datalens convert`."""
+    """Checks a file of `datalens convert`."""
     kind = path.suffix.removeprefix(".")
     readers: dict[str, Callable[[bytes], tuple[dict[str, str], str]]] = {
         "onnx": _onnx, "tflite": _tflite, "html": _page}
@@ -176,7 +176,7 @@ def _page(data: bytes) -> tuple[dict[str, str], str]:
 
 
 def _check(name: str, find: Callable[[], str]) -> Check:
-    """What `find` says, or why it refuses."""
+    """Makes a check of what `find` says, or of why it refuses."""
     try:
         return Check(passed=True, text=f"{name}: {find()}")
     except DataLensError as error:
@@ -184,7 +184,7 @@ def _check(name: str, find: Callable[[], str]) -> Check:
 
 
 def _files_check(name: str, found: list[str], count: int) -> Check:
-    """Of checksums."""
+    """Makes the check of checksums."""
     if not found:
         return Check(passed=True, text=f"{name}: all {count} are as they were written")
     more = [f"and {len(found) - 5} more"] if len(found) > 5 else []
@@ -211,7 +211,7 @@ def _some(statement: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _stated(statement: dict[str, Any]) -> str:
-    """What a statement promises."""
+    """Describes the promise of a statement."""
     if not statement["private"]:
         return "NOT PRIVATE, and says so"
     return (f"epsilon {round_up(statement['epsilon'])} ({statement['accountant']}) at delta {statement['delta']:g}, "
@@ -219,7 +219,7 @@ def _stated(statement: dict[str, Any]) -> str:
 
 
 def _chain(ledger: PrivacyLedger) -> str:
-    """What a ledger is."""
+    """Describes a ledger."""
     starts = len({charge.start for charge in ledger.charges})
     name = "it has no id, as it was made by an older version" if ledger.run_id is None else (
         f"run {ledger.run_id}, {starts} start{'s' * (starts != 1)}")
@@ -265,7 +265,7 @@ def _same_statement(folder: pathlib.Path, version: pathlib.Path) -> str:
 
 
 def _saved_model(version: pathlib.Path) -> str:
-    """What a SavedModel computes with."""
+    """Describes the operations and variables of a SavedModel."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2

@@ -1,4 +1,4 @@
-"""Which layers users' models may have: those of Keras that compute every record's outputs from that record alone.
+"""Layers that users' models may have: those of Keras that compute every record's outputs from that record alone.
 
 A table of exact types, each with the arguments under which it is allowed. A subclass may override anything, so it is a
 custom layer, and custom layers are refused like all that the table does not name: whether a function of a batch keeps
@@ -186,7 +186,7 @@ def _nodes(model: tf.keras.Model) -> Iterator[Any]:
 
 
 def _check_node(node: Any, table: Mapping[type[Layer], Rule], name: str) -> None:
-    """Of one call: what a layer is given, what it puts out, and its rule."""
+    """Checks one call: what a layer is given, what it puts out, and its rule."""
     layer, options = node.layer, dict(node.call_kwargs or {})
     # A call's own flag wins over the prediction mode of the model.
     if options.pop("training", None):
@@ -215,7 +215,7 @@ def _of_records(tensor: Any) -> bool:
 
 
 def _instead(kind: type[Layer]) -> str:
-    """What to do about a layer that is refused."""
+    """Advice on a layer that is refused."""
     if "BatchNorm" in kind.__name__:
         return ("Batch normalisation is that of other records: use group or layer normalisation, or "
                 "tf.keras.layers.BatchNormalization, frozen (trainable=False).")
@@ -255,7 +255,7 @@ def _known(item: dict[str, Any]) -> bool:
 
 
 def _title(item: dict[str, Any]) -> Any:
-    """What a thing in a file is called."""
+    """Name of a thing in a file."""
     config = item.get("config")
     return config.get("name") if isinstance(config, dict) else config
 

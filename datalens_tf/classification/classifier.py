@@ -168,7 +168,7 @@ class PrivateClassifier:
         return found
 
     def privacy_statement(self) -> dict[str, Any]:
-        """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder).
+        """Privacy statement, a JSON-able dictionary (`privacy.json` of the run folder).
 
         Raises:
           CheckpointError: there is none, as training has not ended.
@@ -287,13 +287,13 @@ class DpSgd:
 
 
 def learning_rate(config: ClassifierConfig, step: int) -> float:
-    """That of a step, from 1 to num_steps."""
+    """Learning rate of a step, from 1 to num_steps."""
     falling = config.learning_rate_decay * config.num_steps
     return config.learning_rate * min(1.0, (config.num_steps - step + 1) / falling if falling else 1.0)
 
 
 def _guarantee(config):
-    """What the statement says beside the settings."""
+    """Account of the privacy, beside the settings."""
     facts = {name: getattr(config, name)
              for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
     return Guarantee(
@@ -305,13 +305,13 @@ def _guarantee(config):
 
 
 def _in_batches(model, images):
-    """What a model puts out at prediction, float32 [n, ...]."""
+    """Outputs of a model at prediction, float32 [n, ...]."""
     return np.concatenate([model(to_unit(images[start:start + 500]), training=False).numpy()
                            for start in range(0, len(images), 500)])
 
 
 def _save_for_serving(model, folder, image_shape):
-    """As a SavedModel that TensorFlow Serving reads."""
+    """Writes a SavedModel that TensorFlow Serving reads."""
     class Classifier(tf.Module):
         def __init__(self):
             super().__init__()

@@ -86,22 +86,22 @@ class ClassifierConfig(RunConfig):
             _validate.positive("epsilon", self.epsilon)
 
     def public(self) -> "ClassifierConfig":
-        """See `RunConfig.public`; which models they were, checksums say."""
+        """Settings without places on this machine; checksums say which models they were."""
         return dataclasses.replace(super().public(), model=None, features=None)
 
     def mechanism(self) -> NormTopKSum:
-        """What sums gradients, and prices the sum. Of resolved settings."""
+        """Mechanism that sums gradients, and prices the sum; the settings must be resolved."""
         return NormTopKSum(
             clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier or 0.0, adjacency=self.ADJACENCY,
             sampling_probability=self.sampling_probability, top_k_norm=self.top_k_norm,
             top_k_dimensions=self.top_k_dimensions)
 
     def step_event(self) -> dp_accounting.DpEvent | None:
-        """What a step costs; None where there is no budget."""
+        """Cost of a step; None where there is no budget."""
         return None if self.epsilon is None else self.mechanism().dp_event()
 
     def resolved(self, num_records: int) -> "ClassifierConfig":
-        """With the sampling probability for this many records, and what the budget decides of noise and steps.
+        """Fills in the sampling probability for this many records, and the noise or steps that the budget decides.
 
         Raises:
           InvalidArgumentError: no noise reaches so small an epsilon.

@@ -56,7 +56,7 @@ def linear_classifier(input_shape: tuple[int, ...], num_classes: int, seed: int)
 
 
 def new_network(name: str, input_shape: tuple[int, ...], num_classes: int, seed: int) -> tf.keras.Model:
-    """One of `settings.NETWORKS`, or `linear`.
+    """A network by its name: of `settings.NETWORKS`, or `linear`.
 
     Raises:
       InvalidArgumentError: images are too small for it.
@@ -153,7 +153,7 @@ class PerExampleGradients:
             raise InvalidArgumentError("Expected model to " + _ANYWHERE)
 
     def masks(self, stream: np.random.Generator | SecretStream, count: int) -> list[np.ndarray]:
-        """What each Dropout layer keeps of so many records: bool [count, ...]."""
+        """Masks of each Dropout layer for so many records: bool [count, ...]."""
         return [stream.random((count, *layer.output_shape[1:]), np.float32) >= layer.rate
                 for layer in self._layers or () if type(layer) is layers.Dropout]
 
@@ -173,14 +173,14 @@ class PerExampleGradients:
                 *self.masks(stream, shape[0]))
 
     def _loss(self, outputs, labels):
-        """Of each record."""
+        """Loss of each record."""
         outputs = tf.cast(outputs, tf.float32)
         if self._from_logits:
             return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
         return -tf.math.log(tf.maximum(tf.gather(outputs, labels, axis=1, batch_dims=1), 1e-7))
 
     def _by_hand(self, inputs, labels, masks):
-        """From what layers see, and from the gradients of what they put out."""
+        """Computes gradients from what layers see, and from the gradients of what they put out."""
         seen, put_out, x, masks = [], [], inputs, iter(masks)
         with tf.GradientTape() as tape:
             for layer in self._layers:
@@ -227,7 +227,7 @@ def count_parameters(model: tf.keras.Model) -> int:
 
 
 def extract(features: tf.keras.Model, images: np.ndarray) -> np.ndarray:
-    """What a feature extractor puts out at prediction, float32 [n, ...]: of each image alone, whatever the others are.
+    """Features at prediction, float32 [n, ...]: of each image alone, whatever the others are.
 
     Args:
       features: see `check_features`.
@@ -306,7 +306,7 @@ def puts_out_probabilities(model: tf.keras.Model) -> bool:
 
 
 def _shape(model, name):
-    """One of a model's shapes, or None where it has none yet."""
+    """A shape of a model; None where it has none yet."""
     try:
         return getattr(model, name)
     except AttributeError:
@@ -321,7 +321,7 @@ def _fits(model, input_shape):
 
 
 def _all_layers(model):
-    """Those of models inside it included."""
+    """All layers of a model, and of models inside it."""
     return [layer for layer in model._flatten_layers(include_self=False) if not isinstance(layer, tf.keras.Model)]
 
 
@@ -349,7 +349,7 @@ def _is_linear(layer):
 
 
 def _without_activation(layer, x):
-    """What a linear layer puts out before its activation."""
+    """Output of a linear layer before its activation."""
     if isinstance(layer, layers.Dense):
         x = tf.tensordot(x, layer.kernel, 1) if len(x.shape) > 2 else x @ layer.kernel
     else:
@@ -358,7 +358,7 @@ def _without_activation(layer, x):
 
 
 def _patches(layer, x):
-    """What a linear layer multiplies with its kernel: [n, positions, rows]."""
+    """Inputs that a linear layer multiplies with its kernel: [n, positions, rows]."""
     if isinstance(layer, layers.Dense):
         return tf.reshape(x, [tf.shape(x)[0], -1, x.shape[-1]])
     height, width = layer.kernel_size
@@ -368,7 +368,7 @@ def _patches(layer, x):
 
 
 def _at_prediction(layer, x, masks):
-    """What a layer makes of records with training behaviour off; but for Dropout, which takes the next mask."""
+    """Output of a layer with training behaviour off; but for Dropout, which takes the next mask."""
     if type(layer) is not layers.Dropout:
         return layer(x, training=False)
     return tf.where(next(masks), x / (1 - layer.rate), 0.0)

@@ -90,7 +90,7 @@ _RELEASED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PateResult:
-    """What a run leaves.
+    """Results of a run.
 
     Attributes:
       student: the model, from images [B, H, W, C] in [0, 1] to logits [B, Y].
@@ -107,7 +107,7 @@ class PateResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Who trains on what, and what it will cost; a function of settings, budgets and the number of records alone.
+    """Deal of records to teachers, and its cost; a function of settings, budgets and the number of records alone.
 
     Attributes:
       config: resolved settings, noise_stddev and epsilon included.
@@ -127,11 +127,11 @@ class Plan:
         return _mechanism(self.config, int(self.weights.sum()), votes)
 
     def event(self, record_votes: int | None = None) -> dp_accounting.DpEvent:
-        """What a step costs such records."""
+        """Cost of a step for such records."""
         return self.mechanism(record_votes).dp_event(self.config.num_queries // self.config.num_rounds)
 
     def epsilon(self, group: individual.BudgetGroup) -> float:
-        """Of all steps, for the records with this budget."""
+        """Epsilon of all steps, for the records with this budget."""
         config = self.config
         return accountants.epsilon(self.event(group.record_votes), config.num_rounds, config.delta, config.accountant)
 

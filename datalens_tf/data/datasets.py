@@ -111,7 +111,7 @@ def to_unit(images: np.ndarray) -> np.ndarray:
 
 
 def usable_only(dataset: Dataset) -> Dataset:
-    """Without the records that are not usable. Whether one is among them is for itself to say, not for others."""
+    """Leaves out records that are not usable. Whether a record is usable depends on itself alone."""
     if dataset.usable is None:
         return dataset
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Which records a run was begun with, so that it is not continued with others.
+"""Identity of the records that a run was begun with, so that it is not continued with others.
 
 What is stored is a cryptographic hash: no other records have it, even if somebody looks for some. It is a function of
 the records without a key, so whoever has it and all records but one can try what that one is. It belongs into
@@ -28,7 +28,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "Fingerprint":
-        """That of images, labels, and which records are usable."""
+        """Fingerprint of images, labels, and which records are usable."""
         return cls(dataset.labels, dataset.images, dataset.usable)
 
     def digest(self) -> str:

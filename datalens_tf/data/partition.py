@@ -73,7 +73,7 @@ def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.nda
 
 
 def usable_indices(partitions: np.ndarray, usable: np.ndarray | None) -> np.ndarray:
-    """What each teacher trains on: of its own shard the usable records, repeated in order until the shard is full.
+    """Records that each teacher trains on: the usable ones of its own shard, repeated until the shard is full.
 
     So a filter acts inside a shard after the dealing: a record that becomes usable, or ceases to be, changes its own
     teacher only (docs/explanation/privacy.md, rule 1). A shard without any usable record is kept as it is: its teacher

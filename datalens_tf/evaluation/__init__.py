@@ -1,4 +1,4 @@
-"""How useful synthetic data is."""
+"""Evaluation of synthetic data: how useful it is."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What was once computed from real data, for the next evaluation on the same data.
+"""A cache of what was computed from real data, for the next evaluation on the same data.
 
 A folder for this user alone (mode 700): accuracies and classifiers of real records are not covered by any epsilon.
 Entries are named by a digest of everything that they depend on, hold no code, and are computed again when damaged.

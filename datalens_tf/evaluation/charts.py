@@ -159,12 +159,12 @@ def distance_chart(synthetic: np.ndarray, test: np.ndarray) -> Any:
 
 
 def svg_bytes(figure: Any) -> bytes:
-    """As SVG, the same bytes for the same chart."""
+    """The chart as SVG; the same chart is the same bytes."""
     return _saved(figure, "svg", metadata={"Date": None})
 
 
 def png_bytes(figure: Any) -> bytes:
-    """As PNG."""
+    """The chart as PNG."""
     return _saved(figure, "png", dpi=150)
 
 

@@ -56,7 +56,7 @@ class Result:
 
     @property
     def group(self) -> tuple:
-        """What rows are grouped by: equal for runs that differ in seeds only."""
+        """Key that rows are grouped by: equal for runs that differ in seeds only."""
         return (self.dataset, self.method, self.epsilon, self.delta, self.accountant, self.adjacency, self.guarantee,
                 self.protocol,
                 self.settings if self.settings is not None else self.source)

@@ -1,4 +1,4 @@
-"""What every metric of an evaluation is given: the records, how much to compute, and where to say how far it is."""
+"""Arguments of every metric: the records, how much to compute, and where to say how far it is."""
 
 import dataclasses
 import importlib.metadata
@@ -19,7 +19,7 @@ from datalens_tf.training.classifier import Protocol
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is computed.
+    """Amount of computing of an evaluation.
 
     Attributes:
       name: of the effort.
@@ -139,7 +139,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """What a metric found.
+    """Findings of a metric.
 
     Attributes:
       values: its section of `metrics.json`; JSON-able.

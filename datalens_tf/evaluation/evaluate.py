@@ -33,7 +33,7 @@ PRIVACY_NOTE = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What came out.
+    """Findings of all metrics.
 
     Attributes:
       metrics: the content of `metrics.json`.

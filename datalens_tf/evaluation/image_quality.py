@@ -119,7 +119,7 @@ def nearest_distances(images: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 
 def memorisation(synthetic: np.ndarray, test: np.ndarray) -> dict[str, float]:
-    """How close synthetic images come to records that were trained on, beside how close unseen records come.
+    """Closeness of synthetic images to records that were trained on, beside that of unseen records.
 
     Args:
       synthetic, test: `nearest_distances` to the training records, of synthetic images and of unseen real ones.

@@ -9,7 +9,7 @@ from datalens_tf.data.datasets import Dataset, to_unit
 
 
 def subset(dataset: Dataset, size: int | None, seed: int) -> Dataset:
-    """At most `size` records, drawn at random by the seed with as equal a number of each class as there are."""
+    """Draws at most `size` records at random by the seed, as equally many of each class as there are."""
     if size is None or len(dataset) <= size:
         return dataset
     _validate.integer("size", size, at_least=dataset.num_classes)
@@ -29,5 +29,5 @@ def flat(images: np.ndarray) -> np.ndarray:
 
 
 def spread(count: int, rows: np.ndarray) -> np.ndarray:
-    """At most `count` rows, spread over all of them: stored sets may be sorted by class."""
+    """Takes at most `count` rows, spread over all of them: stored sets may be sorted by class."""
     return rows if len(rows) <= count else rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]

@@ -45,7 +45,7 @@ class Metric(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """What a module says of itself, read without running it.
+    """Declaration of a metric by its module, read without running it.
 
     Attributes:
       summary: what it measures.

@@ -33,7 +33,7 @@ _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """What a run folder, or an exported generator, says about itself.
+    """Facts that a run folder, or an exported generator, states about itself.
 
     Attributes:
       config: its settings; None of an exported generator, which has none.

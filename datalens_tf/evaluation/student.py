@@ -1,4 +1,4 @@
-"""How good the student of a PATE classifier is, on labelled records."""
+"""Evaluation of the student of a PATE classifier on labelled records."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every aggregation mechanism must offer."""
+"""Interface of every aggregation mechanism."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of 
 
 
 class Teachers(Protocol):
-    """What a mechanism asks the networks of T teachers about m images that all of them see."""
+    """Networks of T teachers, as a mechanism asks them about m images that all of them see."""
 
     num_teachers: int
 
@@ -30,7 +30,7 @@ class Teachers(Protocol):
 
 
 class Mechanism(abc.ABC):
-    """From raw teacher gradients to a released array.
+    """A mechanism, which turns raw teacher gradients into a released array.
 
     One object holds the bounded votes, their sensitivity, the noise and its price, so that they cannot disagree.
     A release is `postprocess(privatize(sum of compress(gradients) over teachers))` and costs `dp_event`.
@@ -42,7 +42,7 @@ class Mechanism(abc.ABC):
 
     def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor,
               step: tf.Tensor) -> tf.Tensor:
-        """How T teachers vote on synthetic images: here, by their compressed image gradients. Works in a `tf.function`.
+        """Votes of T teachers on synthetic images: here, compressed image gradients. Works in a `tf.function`.
 
         Args:
           teachers: the T networks.
@@ -99,7 +99,7 @@ class Mechanism(abc.ABC):
         """Turns a noisy vote sum [m, d] into the float32 [m, d] direction. Free in privacy."""
 
     def direction(self, noisy: NDArray[np.float64], step: int) -> NDArray[np.float32]:
-        """What the student learns from in a step: `postprocess`, but for mechanisms whose public randomness changes."""
+        """Direction for the student in a step: `postprocess`, but for mechanisms whose public randomness changes."""
         return self.postprocess(noisy)
 
     @abc.abstractmethod

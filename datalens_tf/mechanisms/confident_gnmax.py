@@ -88,7 +88,7 @@ class ConfidentGNMax(Mechanism):
 
     def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
                   ) -> NDArray[np.float64]:
-        """See `Mechanism.privatize`.
+        """Adds the noise; see `Mechanism.privatize`.
 
         Args:
           vote_sum: [m, p B].
@@ -156,7 +156,7 @@ class BinnedGradients(ConfidentGNMax):
 
     def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor, step: tf.Tensor
               ) -> tf.Tensor:
-        """See `Mechanism.votes`: float32 [T, m, p B]."""
+        """Votes float32 [T, m, p B]; see `Mechanism.votes`."""
         import tensorflow as tf
 
         gradients = teachers.image_gradients(images, labels)
@@ -201,7 +201,7 @@ class RealOrFake(ConfidentGNMax):
 
     def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor, step: tf.Tensor
               ) -> tf.Tensor:
-        """See `Mechanism.votes`: float32 [T, m, 2]."""
+        """Votes float32 [T, m, 2]; see `Mechanism.votes`."""
         return self.compress(teachers.logits_of_each(images, labels)[..., None], seeds)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""How many records each of several classifiers gets right, with Gaussian noise: by which one of them is chosen."""
+"""Noisy counts of the records that each of several classifiers gets right, to choose one of them by."""
 
 from __future__ import annotations
 

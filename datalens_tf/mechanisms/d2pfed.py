@@ -70,7 +70,7 @@ class D2PFed(Mechanism):
         return 1 << (self.dimension - 1).bit_length()
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
-        """See `Mechanism.compress`; votes float32 [T, m, d'], in the rotated basis."""
+        """Votes float32 [T, m, d'], in the rotated basis; see `Mechanism.compress`."""
         import tensorflow as tf
 
         gradients = tf.convert_to_tensor(gradients, tf.float32)
@@ -110,7 +110,7 @@ class D2PFed(Mechanism):
 
     def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
                   ) -> NDArray[np.float64]:
-        """See `Mechanism.privatize`; the sum [m, d'] plus noise, in votes, in the rotated basis."""
+        """Sum [m, d'] plus noise, in votes, in the rotated basis; see `Mechanism.privatize`."""
         return noisy_vote_sum(vote_sum, self.num_teachers * (self.num_levels - 1), self.noise_stddev, noise, index,
                               share)
 

@@ -120,5 +120,5 @@ class NormTopKSumQuery(tfp.GaussianSumQuery):
                                       if self._noise_multiplier else dp_accounting.NonPrivateDpEvent())
 
     def _select(self, vector: NDArray[np.float32], clip_norm: np.float32) -> NDArray[np.float32]:
-        """On the host; a little less than C^2 is for the rounding of sums of squares."""
+        """Selects on the host; a little less than C^2 is for the rounding of sums of squares."""
         return norm_topk(vector, self._k, norm_bound=float(clip_norm) * (1 - 1e-9))

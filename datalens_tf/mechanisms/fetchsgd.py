@@ -80,7 +80,7 @@ class FetchSgd(Mechanism):
         return -(-self.dimension // self.sketch_columns)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
-        """See `Mechanism.compress`; sketches float32 [T, m, r w] of `topk_stochastic_sign`."""
+        """Sketches float32 [T, m, r w] of `topk_stochastic_sign`; see `Mechanism.compress`."""
         import tensorflow as tf
 
         gradients = tf.convert_to_tensor(gradients, tf.float32)
@@ -126,7 +126,7 @@ class FetchSgd(Mechanism):
 
     def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
                   ) -> NDArray[np.float64]:
-        """See `Mechanism.privatize`; the summed sketch [m, r w] plus noise."""
+        """Summed sketch [m, r w] plus noise; see `Mechanism.privatize`."""
         largest = self.num_teachers * min(self.largest_bucket, self.top_k)
         return noisy_vote_sum(vote_sum, largest, self.noise_stddev, noise, index, share)
 

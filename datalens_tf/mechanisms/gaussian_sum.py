@@ -115,7 +115,7 @@ class GaussianSum:
         return (total + drawn) * (self.clip_norm / _STEPS)
 
     def with_noise(self, noise_multiplier: float) -> GaussianSum:
-        """The same with other noise."""
+        """Returns a mechanism that differs in its noise only."""
         return dataclasses.replace(self, noise_multiplier=noise_multiplier)
 
     def dp_event(self) -> dp_accounting.DpEvent:

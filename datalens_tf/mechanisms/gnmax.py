@@ -50,7 +50,7 @@ def count_votes(answers: NDArray[Any], num_classes: int, weights: NDArray[Any] |
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelVotes(abc.ABC):
-    """What the four mechanisms share.
+    """Base of the four mechanisms: what they share.
 
     Formal guarantee: replacing one record changes the answers of the teachers that were trained on it, which have
     `record_votes` votes in all: 1, unless records or teachers are given more weight on purpose
@@ -211,7 +211,7 @@ class ConfidentGNMax(GNMax):
 
     def privatize(self, counts: NDArray[np.float64], noise: NoiseSource, index: int,
                   predictions: NDArray[Any] | None = None) -> NDArray[np.float64]:
-        """See `LabelVotes.privatize`: [Q, 1 + Y], the tests' numbers and the counts, NaN where none are released."""
+        """Tests' numbers and counts [Q, 1 + Y], NaN where none are released; see `LabelVotes.privatize`."""
         counts = self._checked(counts)
         tested = counts - self._expected(len(counts), predictions)
         noisy = np.full((len(counts), 1 + self.num_classes), np.nan)
@@ -221,7 +221,7 @@ class ConfidentGNMax(GNMax):
         return noisy
 
     def answers(self, noisy: NDArray[np.float64], predictions: NDArray[Any] | None = None) -> NDArray[np.int64]:
-        """See `LabelVotes.answers`."""
+        """Answers to the questions; see `LabelVotes.answers`."""
         answered = ~np.isnan(noisy[:, 1])
         return np.where(answered, np.argmax(noisy[:, 1:], axis=1), NO_ANSWER)
 
@@ -256,7 +256,7 @@ class InteractiveGNMax(ConfidentGNMax):
         _validate.between("min_confidence", self.min_confidence, 0, 1)
 
     def answers(self, noisy: NDArray[np.float64], predictions: NDArray[Any] | None = None) -> NDArray[np.int64]:
-        """See `LabelVotes.answers`."""
+        """Answers to the questions; see `LabelVotes.answers`."""
         labels = super().answers(noisy, predictions)
         if predictions is None:
             return labels

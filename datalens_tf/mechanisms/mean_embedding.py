@@ -89,7 +89,7 @@ class MeanEmbedding:
 
     @staticmethod
     def contributions(features: NDArray[Any]) -> NDArray[np.float64]:
-        """What records add, in units of the grid: float64 [n, D + 1] of integers, the number last."""
+        """Contributions of records, in units of the grid: float64 [n, D + 1] of integers, the number last."""
         units = np.trunc(np.asarray(features, np.float64) / _GRID)
         valid = np.isfinite(units).all(1)
         units[~valid] = 0

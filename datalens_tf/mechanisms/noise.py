@@ -75,7 +75,7 @@ class RoundedGaussianNoise(NoiseSource):
               "of the Gaussian mechanism holds for it as it is, and no floating-point number shows in it.")
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
-        """See `NoiseSource.draw`; the values are integers. Refuses a stddev that float64 could not add exactly."""
+        """Draws integers, see `NoiseSource.draw`. Refuses a stddev that float64 could not add exactly."""
         _check_stddev(stddev)
         _validate.require(stddev <= _LARGEST_EXACT, "stddev", stddev, f"<= {_LARGEST_EXACT:g} for exact noise")
         if stddev == 0:
@@ -156,7 +156,7 @@ class SecureGaussianNoise(NoiseSource):
               "principle exploit this.")
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
-        """See `NoiseSource.draw`."""
+        """Draws the noise; see `NoiseSource.draw`."""
         _check_stddev(stddev)
         # One bit of sign and 63 of tail probability in (0, 1/2]: both tails reach 9 sigma at full precision, where
         # inverting one uniform in (0, 1) would round the upper tail to a coarse grid and could return infinity.
@@ -177,13 +177,13 @@ class InsecureSeededNoise(NoiseSource):
         self._seed = seed
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
-        """See `NoiseSource.draw`."""
+        """Draws the noise; see `NoiseSource.draw`."""
         _check_stddev(stddev)
         return np.random.default_rng([self._seed, index]).normal(0.0, stddev, shape)
 
 
 class NoiseSettings(typing.Protocol):
-    """What the settings of a run say about its randomness."""
+    """Settings of a run that concern its randomness."""
 
     @property
     def noise(self) -> str:
@@ -234,7 +234,7 @@ class SecretStream:
 
 
 def _shape(size: int | Sequence[int]) -> tuple[int, ...]:
-    """As numpy reads a size."""
+    """The shape that numpy reads from a size."""
     return tuple(size) if isinstance(size, Sequence) else (int(size),)
 
 
@@ -246,7 +246,7 @@ def secret_stream(config: NoiseSettings, *path: str | int) -> SecretStream | np.
 
 
 def poisson_sample(config: NoiseSettings, count: int, probability: float, *path: str | int) -> NDArray[np.int64]:
-    """Who of `count` takes part: each with this probability, to 2^-53 and never more, independently of all others.
+    """Draws who of `count` takes part: each with this probability, to 2^-53 and never more, independently.
 
     Args:
       config: whose `secret_stream` decides.

@@ -50,7 +50,7 @@ class RealVotes(Mechanism):
 
     def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor, step: tf.Tensor
               ) -> tf.Tensor:
-        """See `Mechanism.votes`: float32 [T, m, 1]."""
+        """Votes float32 [T, m, 1]; see `Mechanism.votes`."""
         return self.compress(teachers.logits_of_each(images, labels)[..., None], seeds)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
@@ -66,7 +66,7 @@ class RealVotes(Mechanism):
 
     def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
                   ) -> NDArray[np.float64]:
-        """See `Mechanism.privatize`: counts of "real" [m, 1] with noise."""
+        """Counts of "real" [m, 1] with noise; see `Mechanism.privatize`."""
         counts = np.asarray(vote_sum, np.float64)
         possible = np.all((counts >= 0) & (counts <= self.num_teachers) & (counts == np.rint(counts)))
         # The values are private: the message must not print them.

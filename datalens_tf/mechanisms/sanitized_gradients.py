@@ -1,4 +1,4 @@
-"""What GS-WGAN releases in a step: one sampled discriminator's clipped gradients for a batch of images, with noise.
+"""GS-WGAN's release in a step: one sampled discriminator's clipped gradients for a batch of images, with noise.
 
 Source: Chen, Orekondy and Fritz, "GS-WGAN: A Gradient-Sanitized Approach for Learning Differentially Private
 Generators", NeurIPS 2020, section 4. What a step costs is not what the paper says.
@@ -49,7 +49,7 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SanitizedGradients:
-    """One of N discriminators' gradients with respect to m images, each clipped to an l2 norm, with Gaussian noise.
+    """Gradients of one of N discriminators with respect to m images, each clipped to an l2 norm, with Gaussian noise.
 
     With N = 1 it is the one that there is, or one that everybody knows: a Gaussian release without sampling.
 
@@ -90,7 +90,7 @@ class SanitizedGradients:
 
     @property
     def noise_stddev(self) -> float:
-        """Of the noise on every coordinate, in the gradients' units."""
+        """Standard deviation of the noise on every coordinate, in the gradients' units."""
         return self.noise_multiplier * self.l2_sensitivity
 
     def clip(self, gradients: tf.Tensor) -> tf.Tensor:
@@ -123,7 +123,7 @@ class SanitizedGradients:
         return self._sampled(self.noise_multiplier)
 
     def event_as_published(self) -> dp_accounting.DpEvent:
-        """What the authors' accounting takes for the cost of one step. WRONG: it is too little, see the module."""
+        """Cost of one step by the authors' accounting. WRONG: it is too little, see the module."""
         return dp_accounting.SelfComposedDpEvent(self._sampled(self._one.noise_multiplier), self.num_images)
 
     def _sampled(self, noise_multiplier: float) -> dp_accounting.DpEvent:

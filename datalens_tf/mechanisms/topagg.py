@@ -128,7 +128,7 @@ class TopAgg(Mechanism):
         _validate.one_of("quantization", self.quantization, QUANTIZATIONS)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
-        """See `Mechanism.compress`; votes are in {-1, 0, +1}, at most k of them non-zero per image."""
+        """Votes in {-1, 0, +1}, at most k of them non-zero per image; see `Mechanism.compress`."""
         import tensorflow as tf
 
         gradients = tf.convert_to_tensor(gradients, tf.float32)
@@ -150,7 +150,7 @@ class TopAgg(Mechanism):
 
     def privatize(self, vote_sum: NDArray[np.float64], noise: NoiseSource, index: int, share: float = 1.0
                   ) -> NDArray[np.float64]:
-        """See `Mechanism.privatize`; Algorithm 3's sum plus N(0, sigma^2) per coordinate."""
+        """Algorithm 3's sum plus N(0, sigma^2) per coordinate; see `Mechanism.privatize`."""
         return noisy_vote_sum(vote_sum, self.num_teachers, self.noise_stddev, noise, index, share)
 
     def postprocess(self, noisy: NDArray[np.float64]) -> NDArray[np.float32]:

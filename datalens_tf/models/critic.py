@@ -36,7 +36,7 @@ class Critic(tf.Module):
 
     @property
     def weights(self) -> list[tf.Variable]:
-        """In the order of `per_example_gradients`."""
+        """Weights in the order of `per_example_gradients`."""
         return [*self.kernels, *self.biases]
 
     @property
@@ -71,7 +71,7 @@ class Critic(tf.Module):
         return [tf.reshape(part, weight.shape) for part, weight in zip(tf.split(vector, sizes), self.weights)]
 
     def _layers(self, images):
-        """What each linear layer sees, as positions [n, p, rows], and puts out [n, p, columns]."""
+        """Inputs of each linear layer as positions [n, p, rows], and outputs [n, p, columns]."""
         inputs, outputs, maps = [], [], images
         for kernel, bias in zip(self.kernels[:2], self.biases[:2]):
             inputs.append(conv_patches(tf.stop_gradient(maps)))

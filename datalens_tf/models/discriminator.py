@@ -17,7 +17,7 @@ class _Discriminators(tf.keras.Model):
         raise NotImplementedError
 
     def logits_of_each(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """What each of T teachers says of the same images [m, H, W, C] with one-hot labels [m, Y]: logits [T, m]."""
+        """Logits [T, m] of each teacher for the same images [m, H, W, C] with one-hot labels [m, Y]."""
         return self.from_patches(self._tiled(conv_patches(images)), self._tiled(labels))
 
     def _tiled(self, x: tf.Tensor) -> tf.Tensor:
@@ -70,7 +70,7 @@ class EnsembleDiscriminator(_Discriminators):
         return self._head(self.conv_1((images, labels)), labels, groups)
 
     def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
-        """The same for first-layer patches [T, B, H/2 * W/2, 25 * C], not differentiable in them."""
+        """Logits [T, B] for first-layer patches [T, B, H/2 * W/2, 25 * C], not differentiable in them."""
         return self._head(self.conv_1.from_patches(patches, labels), labels, groups)
 
     def image_gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -135,7 +135,7 @@ class EnsembleDenseDiscriminator(_Discriminators):
         return self.from_patches(conv_patches(images), labels)
 
     def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
-        """The same for patches [T, B, H/2 * W/2, 25 * C]; groups make no difference without batch statistics."""
+        """Logits [T, B] for patches [T, B, H/2 * W/2, 25 * C]; groups make no difference without batch statistics."""
         shape = tf.shape(patches)
         taps = tf.reshape(patches, tf.concat([shape[:3], [-1, self.image_shape[-1]]], 0))
         pixels = tf.reshape(tf.gather(taps, _OWN_TAPS, axis=3), [shape[0], shape[1], math.prod(self.image_shape)])

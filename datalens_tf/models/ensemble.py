@@ -15,12 +15,12 @@ _STDDEV = 0.02
 
 
 def _truncated_normal() -> tf.keras.initializers.Initializer:
-    """For convolutions. A fresh one each time: a re-used instance would draw the same values again."""
+    """Initializer for convolutions, fresh each time: a re-used instance would draw the same values again."""
     return tf.keras.initializers.TruncatedNormal(stddev=_STDDEV)
 
 
 def _normal() -> tf.keras.initializers.Initializer:
-    """For dense layers, fresh each time."""
+    """Initializer for dense layers, fresh each time."""
     return tf.keras.initializers.RandomNormal(stddev=_STDDEV)
 
 
@@ -140,7 +140,7 @@ class EnsembleConv2D(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def _label_maps(self, labels: tf.Tensor) -> tf.Tensor:
-        """What the label planes (and the bias) add: [T, B, H/2 * W/2 * filters]."""
+        """Part of the label planes (and the bias) in the output: [T, B, H/2 * W/2 * filters]."""
         label_kernel = tf.cast(self.label_kernel, self.compute_dtype)
         maps = tf.einsum("pk,tkyf->typf", tf.cast(self.inside, self.compute_dtype), label_kernel)
         if self.use_bias:
@@ -156,7 +156,7 @@ class EnsembleConv2D(tf.keras.layers.Layer):
         return self._add_labels(_conv(images, self.kernel), labels)
 
     def from_patches(self, patches: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """The same for patches [T, B, H/2 * W/2, 25 * C] made by `conv_patches`, not differentiable in them."""
+        """Output for patches [T, B, H/2 * W/2, 25 * C] made by `conv_patches`, not differentiable in them."""
         flat = tf.reshape(tf.cast(patches, self.compute_dtype), [self.num_teachers, -1, patches.shape[-1]])
         matrix = tf.reshape(tf.cast(self.kernel, self.compute_dtype), [self.num_teachers, -1, self.filters])
         return self._add_labels(tf.matmul(flat, matrix), tf.cast(labels, self.compute_dtype))

@@ -89,7 +89,7 @@ def theorem_6(*, top_k: int, dimension: int, tau: float, gradient_norm: float, d
 
 
 def progress_factor(dimension: int, clip: float = 1.0) -> float:
-    """What the mean of the gradients' sizes is multiplied with on the left of Theorem 6: min{c, 1} / (d + 2)."""
+    """Factor of the mean of the gradients' sizes on the left of Theorem 6: min{c, 1} / (d + 2)."""
     return min(clip, 1.0) / (dimension + 2)
 
 

@@ -1,4 +1,4 @@
-"""Which top_k, vote_threshold and noise_stddev promise the clearest direction for a budget, by a model of votes."""
+"""Planner of top_k, vote_threshold and noise_stddev: the clearest direction for a budget, by a model of votes."""
 
 import dataclasses
 

@@ -53,7 +53,7 @@ def privacy_report(config: VotingConfig, epsilon: float | None, accountants: Seq
 
 def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = None,
                        accountants: Sequence[str] = ACCOUNTANTS) -> dict[str, Any]:
-    """What several releases of the same records cost together, as a JSON-able dictionary.
+    """Cost of several releases of the same records together, a JSON-able dictionary.
 
     All charges of all ledgers are composed adaptively: later releases may depend on earlier ones. Where the ledgers are
     about different records the sum promises less than is true.

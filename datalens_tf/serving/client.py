@@ -80,7 +80,7 @@ class Client:
         self.image_shape: tuple[int, int, int] = info["image_shape"]
 
     def describe(self, name: str = "privacy.json") -> Any:
-        """What the server says of its generator: `privacy.json`, the privacy statement, or `model.json`."""
+        """Description of the server's generator: `privacy.json`, the privacy statement, or `model.json`."""
         return _files.parse_json(self._retried(lambda: self._transport.describe(name)))
 
     def sample(self, num_images: int, *, labels: Sequence[int] | None = None, seed: int | None = None
@@ -128,7 +128,7 @@ class Client:
         return images
 
     def _retried(self, call: Callable[[], Any]) -> Any:
-        """What the call returns, after as many tries as it takes."""
+        """Result of the call, after as many tries as it takes."""
         for tries in range(self._retries + 1):
             try:
                 return call()
@@ -156,7 +156,7 @@ class _Rest:
         return self._outputs("describe", {"name": [name]})[0]
 
     def images(self, labels: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """As PNG files: a fifth of the size of the numbers in JSON, and much faster to read."""
+        """Asks for PNG files: a fifth of the size of the numbers in JSON, and much faster to read."""
         files = self._outputs("png", {"labels": labels.tolist(), "seed": seeds.tolist()})
         try:
             found = np.stack([np.asarray(Image.open(io.BytesIO(base64.b64decode(file["b64"])))) for file in files])

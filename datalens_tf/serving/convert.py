@@ -99,7 +99,7 @@ def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> 
 
 
 def stated(generator: LoadedGenerator) -> dict[str, str]:
-    """What the export says of itself: file name -> text, of the files that it has."""
+    """Texts of the export about itself: file name -> text, of the files that it has."""
     folder = generator.path / "assets.extra"
     return {name: (folder / name).read_text(encoding="utf-8") for name in _STATED if (folder / name).is_file()}
 
@@ -121,7 +121,7 @@ def _packed(data: bytes) -> str:
 
 
 def _csp_hash(script: str) -> str:
-    """What names an inline script in a content security policy."""
+    """Name of an inline script in a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 

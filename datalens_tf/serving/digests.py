@@ -5,7 +5,7 @@ from typing import Any
 
 
 def converted_checksums(texts: dict[str, str], weights: str) -> str:
-    """What a converted file says of itself: a line for each text, and one for what the model computes with.
+    """Checksums in a converted file: a line for each text, and one for what the model computes with.
 
     Args:
       texts: by file name.

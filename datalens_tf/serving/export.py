@@ -212,7 +212,7 @@ def load_generator(path: PathLike) -> LoadedGenerator:
 
 
 def read_metadata(path: PathLike) -> dict[str, Any]:
-    """What the folder of a version says about its generator: the attributes of `LoadedGenerator`, but path and model.
+    """Reads the description of a generator in the folder of a version: `LoadedGenerator` but path and model.
 
     Raises:
       CheckpointError: it is damaged or no generator of this package.

@@ -277,7 +277,7 @@ class RestHandler(http.server.BaseHTTPRequestHandler):
         self._answer(status, json.dumps(answer).encode(), "application/json")
 
     def _body(self) -> bytes:
-        """What was sent. A connection whose request cannot be read to its end is closed after the answer."""
+        """Body of the request. A connection whose request cannot be read to its end is closed after the answer."""
         length = self.headers.get("Content-Length", "0")
         if not re.fullmatch(r"\d{1,12}", length) or int(length) > MAX_BODY or "Transfer-Encoding" in self.headers:
             self.close_connection = True

@@ -1,4 +1,4 @@
-"""Which labels and seeds a request for synthetic images has, the same for a generator here and one on a server."""
+"""Labels and seeds of a request for synthetic images, the same for a generator here and one on a server."""
 
 import math
 import os
@@ -60,7 +60,7 @@ def empty_images(num_images: int, image_shape: tuple[int, int, int]) -> np.ndarr
 
 
 def checked_metadata(metadata: Any) -> dict[str, Any]:
-    """What a generator says of itself, `model.json`, with tuples for lists.
+    """Description of a generator, `model.json`, with tuples for lists.
 
     Raises:
       InvalidArgumentError: no generator could have such attributes.

@@ -1,4 +1,4 @@
-"""What an exported generator answers: the signatures of its SavedModel, in TensorFlow operations alone."""
+"""Signatures of an exported generator's SavedModel, in TensorFlow operations alone."""
 
 import functools
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What a run tells the outside while it trains."""
+"""Callbacks, which tell the outside of a run while it trains."""
 
 import dataclasses
 import json

@@ -98,7 +98,7 @@ class ReleaseStore:
         return self._checked(step, _read_npz(self._path(step)), {"noisy", "charge"})
 
     def _paid(self, step: int) -> dict[str, np.ndarray]:
-        """What a step's file says of its charge."""
+        """Charge that paid for a step, by the step's file."""
         return self._checked(step, _read_npz(self._path(step), ("charge", "ledger_head")), {"charge"})
 
     def _checked(self, step: int, arrays: dict[str, np.ndarray], needed: set[str]) -> dict[str, np.ndarray]:
@@ -208,7 +208,7 @@ class Saver:
 
 
 def _checksum(meta: dict) -> int:
-    """Of what a snapshot says about itself."""
+    """Checksum of a snapshot's description of itself."""
     return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 

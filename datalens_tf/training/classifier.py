@@ -21,7 +21,7 @@ _NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """How the classifier is trained. Numbers of different protocols cannot be compared.
+    """A protocol: how the classifier is trained. Numbers of different protocols cannot be compared.
 
     Attributes:
       name: of the protocol.
@@ -39,7 +39,7 @@ class Protocol:
 
     @property
     def text(self) -> str:
-        """In one sentence."""
+        """The protocol in one sentence."""
         return (f"{_NETWORK}{self.optimizer.capitalize()} {self.learning_rate:g}, batch {self.batch_size}, "
                 f"{self.epochs} epochs, {self.num_synthetic:,} synthetic images with uniform labels, pixel values as "
                 "released, no augmentation, last epoch, real test split once")
@@ -78,7 +78,7 @@ class UtilityResult:
     probabilities: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
-        """Without the probabilities, which are one line per real record."""
+        """The result without its probabilities, which are one line per real record."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
                 if field.name != "probabilities"}
 
@@ -165,7 +165,7 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
 
 
 def tested_result(probabilities: np.ndarray, real: Dataset, **facts: Any) -> UtilityResult:
-    """What the probabilities of real test records say."""
+    """Result that the probabilities of real test records give."""
     correct = np.argmax(probabilities, axis=1) == real.labels
     return UtilityResult(
         accuracy=float(correct.mean()), num_test=len(real), probabilities=probabilities,

@@ -42,7 +42,7 @@ _LOCK_SECONDS = 60  # That the process of a replaced actor may take to die.
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """What one actor's teachers train on: images and labels of its own records, and row indices [teachers, r]."""
+    """Records of one actor's teachers: images and labels, and row indices [teachers, r]."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -412,7 +412,7 @@ class DistributedBank(Bank):
     @classmethod
     def of(cls, config: VotingConfig, mechanism: Mechanism, dataset: "Dataset | Owners",
            options: PerformanceOptions, folder: pathlib.Path) -> "DistributedBank":
-        """With the owners' actors, or with actors that get their shares of a data set."""
+        """Makes the owners' actors, or actors that get their shares of a data set."""
         if isinstance(dataset, Owners):
             return cls(config, mechanism, dataset.actors, config.teacher_batch_size, folder)
         partitions = usable_indices(
@@ -447,7 +447,7 @@ class DistributedBank(Bank):
     def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
                 vote_labels: tf.Tensor | None = None, step: int = 0,
                 progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
-        """See `TeacherBank.advance`; without losses, which stay with the teachers, and of owners without votes.
+        """Trains and votes, see `TeacherBank.advance`; losses stay with the teachers, and votes with owners.
 
         Raises:
           TeachersBehind: an actor lost its teachers; everything is to be computed again, in which only it takes part.

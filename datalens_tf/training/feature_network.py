@@ -14,7 +14,7 @@ _CHUNK = 1000  # images whose layers are in memory at once
 
 
 class FeatureNetwork(tf.Module):
-    """What the layers of a small classifier see in images, at most 1 long.
+    """Features of images that the layers of a small classifier see, at most 1 long.
 
     conv 32 5x5/2 - ReLU - conv 64 5x5/2 - ReLU - dense 128 - ReLU - dense - softmax, with dropout in training. Features
     are both convolutions, averaged over 2x2 places, the dense layer, and the probabilities: less their means over the

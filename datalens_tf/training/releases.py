@@ -1,4 +1,4 @@
-"""What a run releases once, in a known order; and what burnt charges leave of the budget for it.
+"""Releases that a run makes once, in a known order; and what burnt charges leave of the budget for them.
 
 A release that n charges pay for is one line of the ledger, written at once: a kill burns that line, or nothing. At
 every start, before anything is spent, all that is still to be released must be affordable on top of all charges, burnt
@@ -31,7 +31,7 @@ _PARTS = 10**6  # of the planned noise multiplier, in which a larger one is coun
 
 
 class _Mechanism(Protocol):
-    """What adds the noise."""
+    """A mechanism that adds the noise."""
 
     def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
         """The sums with noise."""
@@ -96,7 +96,7 @@ class Releases:
 
     @property
     def recalibrated(self) -> tuple[dp_accounting.DpEvent, ...]:
-        """What charges cost whose noise had to be made larger than planned, in order, each once."""
+        """Costs of charges whose noise had to be made larger than planned, in order, each once."""
         units = dict.fromkeys(charge.unit for charge in self.ledger.charges)
         return tuple(unit for unit in units if isinstance(unit, dp_accounting.GaussianDpEvent)
                      and unit.noise_multiplier > self.event.noise_multiplier)
@@ -134,7 +134,7 @@ class Releases:
         return made, noisy
 
     def _unit(self) -> dp_accounting.GaussianDpEvent | None:
-        """What a charge of all that remains costs; None where no noise that is worth adding makes it affordable."""
+        """Cost of a charge of all that remains; None where no noise that is worth adding makes it affordable."""
         num_charges = sum(self._plan[len(self._store):])
 
         def affordable(parts):
@@ -169,7 +169,7 @@ class Releases:
                           stacklevel=3)
 
     def _exhausted(self) -> BudgetExhaustedError:
-        """Why the budget does not pay for what remains."""
+        """Error that says why the budget does not pay for what remains."""
         ledger, rest = self.ledger, sum(self._plan[len(self._store):])
         if not self.num_burnt:
             return BudgetExhaustedError(
@@ -210,7 +210,7 @@ def warn_of_lost_steps(ledger: PrivacyLedger, event: dp_accounting.DpEvent, num_
 
 
 def calibrated(config: ReleasesConfig) -> ReleasesConfig:
-    """With the noise that the budget asks for, where none is given."""
+    """Fills in the noise that the budget asks for, where none is given."""
     if config.noise_multiplier is not None:
         return config
     return config.replace(noise_multiplier=accountants.calibrate_noise_multiplier(
@@ -218,13 +218,13 @@ def calibrated(config: ReleasesConfig) -> ReleasesConfig:
 
 
 def _lost(ledger: PrivacyLedger, num_burnt: int) -> str:
-    """How much was."""
+    """Sentence on the charges that were lost."""
     return (f"{num_burnt} of {ledger.num_charges} charges to the privacy budget were lost when training was "
             "interrupted.")
 
 
 def _composed(unit: dp_accounting.DpEvent, num_charges: int) -> dp_accounting.DpEvent:
-    """So many charges, as one event."""
+    """One event of so many charges."""
     return unit if num_charges == 1 else dp_accounting.SelfComposedDpEvent(unit, num_charges)
 
 

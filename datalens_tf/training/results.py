@@ -1,4 +1,4 @@
-"""Where what was measured on real records lies: in a run folder below `private/`, which is never shared."""
+"""Place of what was measured on real records: in a run folder below `private/`, which is never shared."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Where the teachers' state lives: in memory, or in one memory-mapped file that is its own checkpoint."""
+"""Storage of the teachers' state: in memory, or in one memory-mapped file that is its own checkpoint."""
 
 import abc
 import mmap

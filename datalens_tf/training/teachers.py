@@ -31,7 +31,7 @@ class TeachersBehind(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class TeacherRound:
-    """What all teachers share in one optimizer step: public randomness and the generator's output, no records.
+    """Inputs that all teachers share in one optimizer step: public randomness and the generator's output, no records.
 
     Attributes:
       fakes: float32 [B, Y, H, W, C], images of B latents times Y labels, from which each teacher picks by its records'

@@ -157,7 +157,7 @@ class Trainer:
         saver.save(0)
 
     def _interrupted(self, saver: checkpoint.Saver, step: int) -> TrainingInterrupted:
-        """What to raise after a request to stop. Saves."""
+        """Saves, and returns what to raise after a request to stop."""
         saver.save(step)
         return TrainingInterrupted(
             f"Interrupted after step {step} of {self.planned_steps}; state saved in {self.folder.path}. "
@@ -235,7 +235,7 @@ def _mean(losses: np.ndarray) -> float | None:
 
 
 def _identity(dataset: "Dataset | Owners") -> dict[str, typing.Any]:
-    """By what a resumed run knows its data: private, but for owners, who look after their own."""
+    """Identity by which a resumed run knows its data: private, but for owners, who look after their own."""
     if isinstance(dataset, Dataset):
         return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset)}
     return {"num_records": dataset.num_records}

@@ -93,7 +93,7 @@ def _official_records(name: str, root: pathlib.Path, split: str) -> tuple[int, I
 
 
 def _tfds_records(name: str, data_dir: str | None, split: str) -> tuple[int, Iterator[tuple[bytes, dict[str, bool]]]]:
-    """The same from TensorFlow Datasets' `celeb_a`, in stored order, which only file names decide."""
+    """Number of records, and each one's file content and attributes, in the stored order of `celeb_a`."""
     count, _, records = tfds_records(name, "celeb_a", data_dir, split, undecoded="image")
     return count, ((record["image"], {key: bool(record["attributes"][key]) for key in ("Male", *_HAIR)})
                    for record in records)

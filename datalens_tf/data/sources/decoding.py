@@ -20,7 +20,7 @@ _BLOCK = 1024  # Pictures decoded side by side.
 
 def decode(name: str, count: int, records: Iterable[tuple[bytes | None, Known]], *, picture: tuple[int, int],
            box: tuple[int, int, int, int], size: int) -> tuple[np.ndarray, list[Known]]:
-    """The same part of every picture, reduced, in a file without a name that the operating system pages in and out.
+    """Decodes one part of every picture, reduced, into a file without a name, which need not fit in memory.
 
     Args:
       name: named in errors.

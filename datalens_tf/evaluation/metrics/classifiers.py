@@ -147,7 +147,7 @@ SETTINGS_VERSIONS = dict.fromkeys(CLASSIFIERS, 2) | {"bernoulli_nb": 3}
 
 
 def num_parts(context: Context) -> int:
-    """See `registry.Metric`."""
+    """Number of parts; see `registry.Metric`."""
     return len(CLASSIFIERS)
 
 
@@ -187,7 +187,7 @@ def compute(context: Context) -> Section:
 
 
 def headline(values: dict[str, Any]) -> str:
-    """See `registry.Metric`."""
+    """Line for the terminal; see `registry.Metric`."""
     average = values["average"]
     return (f"thirteen classifiers {average['synthetic']:.4f} on average, {100 * average['calibrated']:.0f} % of what "
             "real data gives")

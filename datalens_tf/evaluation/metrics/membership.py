@@ -24,7 +24,7 @@ _FALSE_POSITIVE_RATE = 0.01
 
 
 def num_parts(context: Context) -> int:
-    """See `registry.Metric`."""
+    """Number of parts; see `registry.Metric`."""
     return 1
 
 
@@ -37,11 +37,11 @@ def compute(context: Context) -> Section:
 
 
 def headline(values: dict[str, Any]) -> None:
-    """See `registry.Metric`."""
+    """Line for the terminal; see `registry.Metric`."""
 
 
 def strength(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
-    """How well scores tell members from others.
+    """Strength of an attack: how well its scores tell members from others.
 
     Args:
       members, others: scores [n] and [m], at least ten each; larger ones should speak for members.

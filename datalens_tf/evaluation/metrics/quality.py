@@ -1,4 +1,4 @@
-"""How synthetic images compare with real ones: scores, distances, precision and its kin, and pictures of both."""
+"""Quality of images beside real ones: scores, distances, precision and its kin, and pictures of both."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ NEEDS_TRAIN = True
 
 
 def num_parts(context: Context) -> int:
-    """See `registry.Metric`."""
+    """Number of parts; see `registry.Metric`."""
     return 7 + (0 if context.inception is None else 2)
 
 
@@ -62,7 +62,7 @@ def compute(context: Context) -> Section:
 
 
 def headline(values: dict[str, Any]) -> str:
-    """See `registry.Metric`."""
+    """Line for the terminal; see `registry.Metric`."""
     return (f"Inception Score {values['inception_score']['mean']:.2f}, Frechet distance (domain classifier) "
             f"{values['frechet_domain_classifier']['value']:.1f}")
 

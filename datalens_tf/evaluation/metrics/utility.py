@@ -27,7 +27,7 @@ PRIVACY_NOTE = (
 
 
 def num_parts(context: Context) -> int:
-    """See `registry.Metric`."""
+    """Number of parts; see `registry.Metric`."""
     return 1 + _asks_real(context)
 
 
@@ -58,7 +58,7 @@ def compute(context: Context) -> Section:
 
 
 def headline(values: dict[str, Any]) -> str:
-    """See `registry.Metric`."""
+    """Line for the terminal; see `registry.Metric`."""
     spread = "" if values["accuracy_std"] is None else f" +- {values['accuracy_std']:.4f}"
     return (f"accuracy {values['accuracy_mean']:.4f}{spread} on {values['num_test']} real test records of "
             f"{values['dataset']}, {len(values['per_seed'])} classifier(s)"
