@@ -27,7 +27,7 @@ def _check_image_shape(name: str, shape: Any) -> None:
 
 
 class DataSpec(NamedTuple):
-    """What is public about the images that a run learns from, and that a generator is built for.
+    """Public facts about the images that a run learns from, and that a generator is built for.
 
     Attributes:
       image_shape: (H, W, C), H and W divisible by 4.
@@ -82,7 +82,7 @@ class DataConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(DataConfig):
-    """What the settings of every run with one budget have in common: data, budget, noise, seeds."""
+    """Settings that every run with one budget has: data, budget, noise, seeds."""
 
     epsilon: float | None = setting(
         1.0, "Privacy budget epsilon. Training stops before it would be exceeded. It is none for methods that are not "
@@ -124,7 +124,7 @@ class RunConfig(DataConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodConfig(RunConfig):
-    """What the settings of every method share beside `RunConfig`: the generator, and how presets are found."""
+    """Settings that every method has beside `RunConfig`: the generator, and how presets are found."""
 
     latent_dim: int = setting(50, "Dimension of the latents.", at_least(1))
     latent_distribution: str = setting(
@@ -168,7 +168,7 @@ class MethodConfig(RunConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VotingConfig(MethodConfig):
-    """What the settings of every method with teachers share (see `training.teachers` and `models.ensemble`)."""
+    """Settings that every method with teachers has (see `training.teachers` and `models.ensemble`)."""
 
     num_teachers: int = setting(1000, "Teacher discriminators [N], one per disjoint partition.", at_least(1))
     batch_size: int = setting(
@@ -213,7 +213,7 @@ class VotingConfig(MethodConfig):
 
     @property
     def step_size(self) -> float:
-        """How far an image is moved along a released direction, in pixel units, where a method moves images."""
+        """Distance that an image is moved along a released direction, in pixel units, where a method moves images."""
         raise InvalidArgumentError(f"Expected the method {self.method} to move images, which it does not.")
 
     @property
@@ -223,7 +223,7 @@ class VotingConfig(MethodConfig):
 
     @abc.abstractmethod
     def mechanism(self) -> Any:
-        """What releases the votes: a `mechanisms.base.Mechanism`.
+        """The `mechanisms.base.Mechanism` that releases the votes.
 
         Its noise multiplier is `noise_stddev` divided by its sensitivity. The settings must be resolved: noise_stddev
         and image_shape known.
@@ -269,7 +269,7 @@ def _check_distribute(name: str, value: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PerformanceOptions(Settings):
-    """What changes speed and memory only, never the guarantee."""
+    """Options that change speed and memory only, never the guarantee."""
 
     chunk_size: int | None = setting(
         None, "Teachers computed at once. With none, the size of a teacher decides.", at_least(1))

@@ -76,7 +76,7 @@ def one_of(*choices: str) -> Check:
 
 
 class Setting(typing.NamedTuple):
-    """What is declared of one field.
+    """Declaration of one field.
 
     Attributes:
       default: the value where none is given; MISSING if one must be given.
@@ -151,7 +151,7 @@ class Settings:
         return dataclasses.replace(self, **changes)
 
     def public(self) -> "typing.Self":
-        """The same without places on this machine: what `config.json` and the statement are made of."""
+        """Settings without places on this machine: what `config.json` and the statement are made of."""
         return self
 
     def to_json(self) -> str:

@@ -281,7 +281,7 @@ class PrivacyLedger:
         return accountants.epsilon_of(self._events(), self.delta, accountant or self.accountant, self.adjacency)
 
     def _number_if_all_are(self, event: dp_accounting.DpEvent) -> int | None:
-        """How many charges there are, if every one is this event; those that were looked at are not looked at again."""
+        """Number of charges, if every one is this event; those that were looked at are not looked at again."""
         if self._uniform is None or self._uniform[0] != event:
             self._uniform, self._affordable = (event, 0, 0), None
         _, lines, count = self._uniform

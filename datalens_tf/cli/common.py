@@ -1,4 +1,4 @@
-"""What the commands share: flags that are the fields of settings, runs and generators by their path, signals."""
+"""Parts that the commands share: flags that are the fields of settings, runs and generators by their path, signals."""
 
 import argparse
 import contextlib
@@ -140,7 +140,7 @@ def stored_config(folder: pathlib.Path) -> MethodConfig:
 
 
 def located(dataset: str) -> str:
-    """What `--dataset` names, to be found from wherever a later command is started."""
+    """Turns what `--dataset` names into a place that a later command finds from wherever it is started."""
     kind, _, place = dataset.partition(":")
     path = pathlib.Path(place).expanduser()
     is_path = kind in ("npz", "folder") or (kind == "tfds" and (path / "dataset_info.json").is_file())
@@ -157,7 +157,7 @@ def data_name(name: str) -> str:
 
 
 def read_sources(folder: pathlib.Path) -> dict[str, str]:
-    """Where a run's data and models are on this machine, which only its private folder says; {} of older runs."""
+    """Places of a run's data and models on this machine, which only its private folder says; {} of older runs."""
     path = folder / "private" / "sources.json"
     try:
         sources = _files.parse_json(path.read_text(encoding="utf-8"))
@@ -177,7 +177,7 @@ def write_sources(folder: pathlib.Path, sources: dict[str, str]) -> None:
 
 def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, name: str | None = None
                 ) -> tuple[str, str]:
-    """Where a run's data is, and its public name; of the data that is given instead, if it is given.
+    """Place of a run's data, and its public name; of the data that is given instead, if it is given.
 
     Args:
       folder: of the run.

@@ -78,7 +78,7 @@ def _sample(args: argparse.Namespace) -> None:
 
 def _remote_drawer(args: argparse.Namespace, progress: Callable[[int], Any]
                    ) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
-    """The same of a generator on a server."""
+    """Drawer of a generator on a server."""
     from datalens_tf.serving.client import Client
 
     client = Client(args.server, model=args.model, version=args.model_version, timeout=args.timeout,

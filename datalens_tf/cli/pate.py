@@ -119,7 +119,7 @@ def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierCo
 
 
 def _stored_budgets(path: pathlib.Path, num_records: int) -> np.ndarray:
-    """Those that a run was begun with."""
+    """Budgets that a run was begun with."""
     try:
         return _files.read_npz(path, _files.exactly({"budgets": np.zeros(num_records)}))["budgets"]
     except (OSError, ValueError) as error:

@@ -53,7 +53,7 @@ class Dataset:
 
 
 class PublicFacts(Protocol):
-    """What is public about a data set, and about data that owners keep."""
+    """Public facts about a data set, or about data that owners keep."""
 
     @property
     def name(self) -> str: ...

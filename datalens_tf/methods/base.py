@@ -1,4 +1,4 @@
-"""What every synthesizer offers, and what those whose training leaves a run folder share."""
+"""Interface of every synthesizer, and the base of those whose training leaves a run folder."""
 
 import abc
 import json
@@ -58,7 +58,7 @@ class Synthesizer(abc.ABC):
 
     @abc.abstractmethod
     def privacy_statement(self) -> dict[str, Any]:
-        """What is guaranteed, as a JSON-able dictionary (`privacy.json` of the run folder)."""
+        """Privacy statement of the run, a JSON-able dictionary (`privacy.json` of the run folder)."""
 
     @abc.abstractmethod
     def export(self, directory: str, *, version: int = 1, step: int | None = None, license_text: str | None = None,
@@ -103,7 +103,7 @@ class RunSynthesizer(Synthesizer):
     def from_preset(cls, name: str, *, epsilon: float | None = 1.0, run_dir: str | os.PathLike | None = None,
                     options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
                     **changes: Any) -> "typing.Self":
-        """With the settings for a data set at this epsilon (of DataLens: the papers'), and changes."""
+        """Makes a synthesizer with the settings for a data set at this epsilon, and changes."""
         config = cls.config_class.preset(name, epsilon).replace(**changes)
         return cls(config, run_dir=run_dir, options=options, callbacks=callbacks)
 
@@ -158,14 +158,14 @@ class RunSynthesizer(Synthesizer):
         return sample_from(self._generator.sample, self._generator.num_classes, num_images, labels=labels, seed=seed)
 
     def privacy_statement(self) -> dict[str, Any]:
-        """See `Synthesizer.privacy_statement`; raises LedgerError where it does not follow from the run's ledger."""
+        """Privacy statement of the run; raises LedgerError where it does not follow from the run's ledger."""
         if not self.folder.statement_json.exists():
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
         return verification.run_statement(self.folder.path)
 
     @abc.abstractmethod
     def step_event(self) -> dp_accounting.DpEvent | None:
-        """What one charge costs under the resolved settings; None of a method that is not private."""
+        """Cost of one charge under the resolved settings; None of a method that is not private."""
 
     def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None,
                license_text: str | None = None, with_metrics: bool = False) -> pathlib.Path:
@@ -187,7 +187,7 @@ class RunSynthesizer(Synthesizer):
         return PrivacyLedger.read(self.folder.ledger).content if self.folder.ledger.exists() else None
 
     def _metrics(self) -> dict[str, Any]:
-        """What an evaluation of the generator found."""
+        """Findings of an evaluation of the generator."""
         path = result_file(self.folder.path)
         try:
             return _files.parse_json(path.read_text())
@@ -216,7 +216,7 @@ class RunSynthesizer(Synthesizer):
 
 def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None,
                      metrics: dict[str, Any] | None = None) -> dict[str, str | bytes]:
-    """What says in an export what is promised, for programs, in full, and in short; and what it follows from."""
+    """Files of an export that say what is promised, for programs, in full, and in short; and the ledger."""
     statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a place there.
     return {**({} if ledger is None else {verification.LEDGER: ledger}),
             "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),

@@ -45,7 +45,7 @@ class D2PFedConfig(CompressedConfig):
 
 
 class D2PFedTeachers(PateSynthesizer):
-    """See `RunSynthesizer`; the settings are a `D2PFedConfig`."""
+    """A `RunSynthesizer` by DataLens' training with D2P-Fed's compression; its settings are a `D2PFedConfig`."""
 
     config_class = D2PFedConfig
 

@@ -180,7 +180,7 @@ _OWNERS = (
 
 def privacy_statement(*, config: DataLensConfig, mechanism: TopAgg, ledger: PrivacyLedger, num_burnt: int,
                       noise: NoiseSource, num_records: int) -> dict[str, Any]:
-    """What a run of DataLens guarantees; see `make_statement`.
+    """Privacy statement of a run of DataLens; see `make_statement`.
 
     Args:
       config: settings of the run.
@@ -213,7 +213,7 @@ def privacy_statement(*, config: DataLensConfig, mechanism: TopAgg, ledger: Priv
 
 
 class DataLens(VotedSynthesizer):
-    """See `RunSynthesizer`; the settings are a `DataLensConfig`."""
+    """A `RunSynthesizer` by DataLens; its settings are a `DataLensConfig`."""
 
     config_class = DataLensConfig
 

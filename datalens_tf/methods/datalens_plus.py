@@ -128,7 +128,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
 
     @classmethod
     def for_budget(cls, epsilon: float | None) -> "DataLensPlusConfig":
-        """From epsilon 5 on, where noise hides little, the budget goes to clusters: an embedding adds nothing."""
+        """Settings for a budget. From epsilon 5 on, noise hides little: clusters get the budget, an embedding none."""
         if epsilon is None or epsilon < 5:
             return super().for_budget(epsilon)
         return cls(epsilon=epsilon, embedding_charges=0, num_clusters=16, mean_charges=4, direction_charges=8,
@@ -137,14 +137,14 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
 
     @property
     def release_charges(self) -> tuple[int, ...]:
-        """Of each release, in order: means, directions, rounds of clusters, covariances, embedding, choice."""
+        """Charges of each release: means, directions, rounds of clusters, covariances, embedding, choice."""
         charges = (self.mean_charges, self.direction_charges, *(self.cluster_charges,) * self.cluster_rounds,
                    self.covariance_charges, self.embedding_charges, self.selection_charges)
         return tuple(filter(None, charges))
 
     @property
     def num_charges(self) -> int:
-        """Of the whole run."""
+        """Number of charges of the whole run."""
         return sum(self.release_charges)
 
     @property
@@ -197,7 +197,7 @@ _CHUNK = 1000  # images drawn at once
 
 
 class DataLensPlus(RunSynthesizer):
-    """See `RunSynthesizer`; the settings are a `DataLensPlusConfig`."""
+    """A `RunSynthesizer` by DataLens+; its settings are a `DataLensPlusConfig`."""
 
     config_class = DataLensPlusConfig
     _loop: Loop | None = None
@@ -241,7 +241,7 @@ class DataLensPlus(RunSynthesizer):
                                       num_records)
 
     def _features(self, source: tf.Module | None) -> Features:
-        """Those that are released: of pixels, and learned from images of the moments."""
+        """Features that are released: of pixels, and learned from images of the moments."""
         config = self.config
         frequencies = RandomFourierFeatures(
             num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.image_shape)),
@@ -319,7 +319,7 @@ class DataLensPlus(RunSynthesizer):
 
 
 class Fitted:
-    """What was fitted, and the generator chosen of it."""
+    """Fitted releases, and the generator chosen among their variants."""
 
     def __init__(self, config: DataLensPlusConfig, sources: dict[str, tf.Module]):
         self._config, self._sources, self._generator = config, sources, None
@@ -346,7 +346,7 @@ class Fitted:
 
 def _draw(config: DataLensPlusConfig, generator: WarpedGenerator, count: int, purpose: str
           ) -> tuple[np.ndarray, np.ndarray]:
-    """See `Fitted.draw`."""
+    """Draws images; see `Fitted.draw`."""
     stream, labels = rng.stream(config.seed, purpose), np.arange(count) % config.num_classes
     images = np.empty((count, *config.image_shape), np.uint8)
     for start in range(0, count, _CHUNK):

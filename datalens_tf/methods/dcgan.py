@@ -55,7 +55,7 @@ class DcganConfig(MethodConfig):
 
 
 class Dcgan(RunSynthesizer):
-    """See `RunSynthesizer`; the settings are a `DcganConfig`. NOT PRIVATE."""
+    """A `RunSynthesizer` by a DC-GAN; its settings are a `DcganConfig`. NOT PRIVATE."""
 
     config_class = DcganConfig
     _loop: Loop | None = None
@@ -135,5 +135,5 @@ class Gan:
         return loss
 
     def _logits(self, images, labels):
-        """Of one discriminator, [B]; a batch is normalised by its own statistics."""
+        """Logits of one discriminator, [B]; a batch is normalised by its own statistics."""
         return self._discriminator((images[None], tf.one_hot(labels, self._config.num_classes)[None]))[0]

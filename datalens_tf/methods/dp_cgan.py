@@ -24,7 +24,7 @@ class DpCganConfig(DpGanConfig):
 
 
 class DpCgan(DpGan):
-    """See `RunSynthesizer`; the settings are a `DpCganConfig`."""
+    """A `RunSynthesizer` by DP-CGAN; its settings are a `DpCganConfig`."""
 
     config_class = DpCganConfig
 

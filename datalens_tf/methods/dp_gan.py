@@ -126,7 +126,7 @@ _CHUNK = 64  # examples whose gradients are in memory at once
 
 
 class DpGan(RunSynthesizer):
-    """See `RunSynthesizer`; the settings are a `DpGanConfig`."""
+    """A `RunSynthesizer` by DP-GAN; its settings are a `DpGanConfig`."""
 
     config_class = DpGanConfig
     _loop: Loop | None = None
@@ -276,13 +276,13 @@ class PrivateGan:
 
 
 def _mechanism(config: DpGanConfig) -> GaussianSum:
-    """What releases a step's gradient."""
+    """Mechanism that releases a step's gradient."""
     return GaussianSum(clip_norm=config.clip_norm, noise_multiplier=config.noise_multiplier,
                        adjacency=config.ADJACENCY, sampling_probability=config.sampling_probability)
 
 
 def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:
-    """How far apart images are, for latents that far apart (Mao et al. 2019, equation 3, of means).
+    """Distance of images over that of their latents (Mao et al. 2019, equation 3, of means).
 
     Args:
       images: [2 n, H, W, C]; the second half has the labels of the first.
@@ -306,7 +306,7 @@ def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
 
 
 def _resolved(config: DpGanConfig, num_records: int) -> DpGanConfig:
-    """With the sampling probability of this many records, and the noise for the budget, where none is given."""
+    """Fills in the sampling probability of this many records, and the noise for the budget, where none is given."""
     if config.sampling_probability is None:
         config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
     if config.noise_multiplier is None:

@@ -65,7 +65,7 @@ _CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoen
 
 
 class DpMerf(RunSynthesizer):
-    """See `RunSynthesizer`; the settings are a `DpMerfConfig`."""
+    """A `RunSynthesizer` by DP-MERF; its settings are a `DpMerfConfig`."""
 
     config_class = DpMerfConfig
     _loop: Loop | None = None

@@ -19,7 +19,7 @@ Features = Callable[[tf.Tensor], tf.Tensor]  # Of images [n, H, W, C] in [0, 1]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingConfig(MethodConfig):
-    """What the settings of methods that release mean embeddings share."""
+    """Settings of methods that release mean embeddings."""
 
     num_features: int = setting(4000, "Random Fourier features per image [D], an even number.", at_least(2))
     bandwidths: str = setting(
@@ -60,17 +60,17 @@ class EmbeddingConfig(MethodConfig):
 
     @property
     def release_charges(self) -> tuple[int, ...]:
-        """How many charges pay for each release, in order: the autoencoder, the embeddings."""
+        """Number of charges that pay for each release, in order: the autoencoder, the embeddings."""
         return (1, 1) if self.autoencoder_dim else (1,)
 
     @property
     def num_charges(self) -> int:
-        """Of the whole run."""
+        """Number of charges of the whole run."""
         return sum(self.release_charges)
 
 
 def numbers(name: str, text: str) -> tuple[float, ...]:
-    """What a setting lists; raises InvalidArgumentError."""
+    """Numbers that a setting lists; raises InvalidArgumentError."""
     try:
         return tuple(float(word) for word in text.split(","))
     except (AttributeError, ValueError) as error:

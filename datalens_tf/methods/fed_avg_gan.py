@@ -111,7 +111,7 @@ class FederatedAverage(FederatedGan):
 
     @classmethod
     def mechanism(cls, config: FedAvgGanConfig, noise_multiplier: float) -> GaussianSum:
-        """Of a round: a sum of one vector per user."""
+        """Mechanism of a round: a sum of one vector per user."""
         return GaussianSum(clip_norm=config.clip_norm, noise_multiplier=noise_multiplier, adjacency="add-or-remove-one",
                            sampling_probability=config.sampling_probability)
 
@@ -150,7 +150,7 @@ class FederatedAverage(FederatedGan):
                 "communication": communication(answers, weights + generator, weights)}
 
     def _change(self, user: int, pool: tf.Tensor, step: int) -> tf.Tensor:
-        """What a user's steps change in the weights, as one vector: of its records, its own chance, and what is public.
+        """Change of the weights in a user's steps, one vector: of its records, its own chance, and what is public.
 
         The user's number has no part in it, in public streams for example: numbers tell which other users there are.
         """
@@ -162,7 +162,7 @@ class FederatedAverage(FederatedGan):
         return tf.concat([tf.reshape(after - before, [-1]) for before, after in zip(weights, trained)], 0)
 
     def _sampled(self, step: int) -> np.ndarray:
-        """Who takes part: each with probability q, independently, unknown to anybody else."""
+        """Draws who takes part: each with probability q, independently, unknown to anybody else."""
         return poisson_sample(self._config, self._config.num_users, self._config.sampling_probability, "sampling", step)
 
 
@@ -186,7 +186,7 @@ class _Student(BatchStudent):
 
 
 class FedAvgGan(FederatedSynthesizer):
-    """See `RunSynthesizer`; the settings are a `FedAvgGanConfig`."""
+    """A `RunSynthesizer` by DP-FedAvg-GAN; its settings are a `FedAvgGanConfig`."""
 
     config_class = FedAvgGanConfig
     gan_class = FederatedAverage

@@ -102,7 +102,7 @@ _RELEASED = (
 
 
 class Request(NamedTuple):
-    """What the server sends to a user.
+    """Message of the server to a user.
 
     Attributes:
       pool: pictures for the discriminator to learn from, uint8 [K, Y, H, W, C], by label.
@@ -116,7 +116,7 @@ class Request(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """What it takes to send."""
+        """Number of bytes to send."""
         return sum(array.nbytes for array in self if array is not None)
 
 
@@ -175,7 +175,7 @@ class FederatedGsWgan(FederatedGan):
 
     @classmethod
     def mechanism(cls, config: FedGsWganConfig, noise_multiplier: float) -> SanitizedGradients:
-        """Of one user's answer."""
+        """Mechanism of one user's answer."""
         return SanitizedGradients(clip_norm=config.clip_norm, noise_multiplier=noise_multiplier,
                                   num_images=config.batch_size, num_discriminators=1)
 
@@ -226,7 +226,7 @@ def _pictures(images: tf.Tensor) -> np.ndarray:
 
 
 class FedGsWgan(FederatedSynthesizer):
-    """See `RunSynthesizer`; the settings are a `FedGsWganConfig`."""
+    """A `RunSynthesizer` by federated GS-WGAN; its settings are a `FedGsWganConfig`."""
 
     config_class = FedGsWganConfig
     gan_class = FederatedGsWgan

@@ -1,4 +1,4 @@
-"""What the federated methods share: who the users are, how a run is charged, and what is told of the traffic.
+"""Base of the federated methods: who the users are, how a run is charged, and what is told of the traffic.
 
 Users are simulated in this process. What stands between them and the server is in the methods' files: a user is asked
 by arrays and answers with an array, and nothing else of a user is ever read.
@@ -34,7 +34,7 @@ _NUM_USERS = 500  # where neither the settings nor the data say how many
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedConfig(CriticConfig):
-    """What the settings of federated methods share."""
+    """Settings of federated methods."""
 
     num_users: int | None = setting(
         None, "Users [N], each with records of its own. With none, they are those whom the data name, or 500 where it "
@@ -70,7 +70,7 @@ class FederatedGan(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def mechanism(cls, config: FederatedConfig, noise_multiplier: float) -> GaussianSum | SanitizedGradients:
-        """What a charge pays for."""
+        """Mechanism that a charge pays for."""
 
     @abc.abstractmethod
     def variables(self) -> list[tf.Variable]:
@@ -85,11 +85,11 @@ class FederatedGan(abc.ABC):
         """Entries of the statement of a run of this many steps; `communication` tells of the bytes."""
 
     def warm_up(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 (most have none)
-        """What is done before the first charge; raises KeyboardInterrupt once `stopped()`."""
+        """Work before the first charge; raises KeyboardInterrupt once `stopped()`."""
 
 
 class FederatedSynthesizer(RunSynthesizer):
-    """See `RunSynthesizer`. Trains a `FederatedGan`, with users whom the data name, or to whom records are dealt.
+    """A `RunSynthesizer` that trains a `FederatedGan`, with users whom the data name, or to whom records are dealt.
 
     Attributes:
       gan_class: the kind.
@@ -151,7 +151,7 @@ def communication(num_answers: int, down: int, up: int, warm_up: int = 0) -> dic
 
 
 def _resolved(config: FederatedConfig, dataset: Dataset, gan_class: type[FederatedGan]) -> FederatedConfig:
-    """With the number of users, and the noise that the budget asks for over all steps, where they are not given."""
+    """Fills in the number of users, and the noise that the budget asks for over all steps, if they are not given."""
     if config.num_users is None:
         config = config.replace(num_users=_NUM_USERS if dataset.users is None else len(np.unique(dataset.users)))
     if config.noise_multiplier is None:
@@ -162,7 +162,7 @@ def _resolved(config: FederatedConfig, dataset: Dataset, gan_class: type[Federat
 
 
 def _identity(dataset: Dataset) -> dict[str, Any]:
-    """By what a run knows its data."""
+    """Fingerprint of the data; resuming with other data is refused."""
     identity = {"num_records": len(dataset), "checksum": Fingerprint.of(dataset)}
     if dataset.users is not None:
         identity["users"] = Fingerprint(dataset.users)

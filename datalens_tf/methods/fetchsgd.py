@@ -51,7 +51,7 @@ class FetchSgdConfig(CompressedConfig):
 
 
 class FetchSgdTeachers(PateSynthesizer):
-    """See `RunSynthesizer`; the settings are a `FetchSgdConfig`."""
+    """A `RunSynthesizer` by DataLens' training with FetchSGD's compression; its settings are a `FetchSgdConfig`."""
 
     config_class = FetchSgdConfig
 

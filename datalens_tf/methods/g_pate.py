@@ -66,7 +66,7 @@ class GPateConfig(PateConfig):
 
 
 class GPate(PateSynthesizer):
-    """See `RunSynthesizer`; the settings are a `GPateConfig`."""
+    """A `RunSynthesizer` by G-PATE; its settings are a `GPateConfig`."""
 
     config_class = GPateConfig
 

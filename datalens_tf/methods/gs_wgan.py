@@ -107,7 +107,7 @@ _ACCOUNTING = (
 _NORMS = np.concatenate([[0.0], 2.0 ** np.arange(-8, 8.5, 0.5), [np.inf]])
 
 class GsWgan(RunSynthesizer):
-    """See `RunSynthesizer`; the settings are a `GsWganConfig`.
+    """A `RunSynthesizer` by GS-WGAN; its settings are a `GsWganConfig`.
 
     For those who tune clip_norm, `private/gradient_norms.json` counts the norms of the images' gradients before and
     after clipping. They are computed from the records, without noise: the file must not be shared.
@@ -203,7 +203,7 @@ class GradientSanitizedGan:
         return self.student.train(latents, labels, self._mechanism.privatize(clipped, self._noise, charge))
 
     def gradient_norms(self) -> dict[str, Any]:
-        """How often gradients had which norm. PRIVATE: computed from the records, and from who was picked."""
+        """Histogram of gradients' norms. PRIVATE: computed from the records, and from who was picked."""
         before, after = self._norms.numpy().tolist()
         clip_norm = self._config.clip_norm
         return {"note": "PRIVATE, never share: computed from the records without noise. counts[i] gradients had an l2 "
@@ -227,7 +227,7 @@ class GradientSanitizedGan:
 
 
 def pick(config: GsWganConfig, charge: int) -> int:
-    """Who answers: uniform, and as secret as the noise. It has no seed, except in tests that say so."""
+    """Draws who answers: uniform, and as secret as the noise. There is no seed, except in tests that say so."""
     if config.insecure_noise_seed is not None:
         return int(rng.stream(config.insecure_noise_seed, "pick", charge).integers(config.num_discriminators))
     return secrets.randbelow(config.num_discriminators)
@@ -239,7 +239,7 @@ def _mechanism(config: GsWganConfig, noise_multiplier: float) -> SanitizedGradie
 
 
 def _calibrated(config: GsWganConfig) -> GsWganConfig:
-    """With the noise that the budget asks for over all steps, where none is given."""
+    """Fills in the noise that the budget asks for over all steps, where none is given."""
     if config.noise_multiplier is not None:
         return config
     multiplier = accountants.calibrate(
@@ -250,7 +250,7 @@ def _calibrated(config: GsWganConfig) -> GsWganConfig:
 
 def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: PrivacyLedger, noise: NoiseSource
                   ) -> tuple[dict[str, Any], str]:
-    """What the paper's accounting would claim, as a fact and as text beside what holds.
+    """Claim of the paper's accounting, as a fact and as text beside what holds.
 
     A run that is not private has neither: no epsilon applies to it.
     """

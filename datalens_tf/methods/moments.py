@@ -36,7 +36,7 @@ from datalens_tf.training.releases import Releases
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MomentsConfig(MethodConfig):
-    """What the settings of methods that release means and covariances share.
+    """Settings of methods that release means and covariances.
 
     Clips are for 28x28 grey images, in pixel units; other sizes scale them by the square root of the numbers per image.
     """
@@ -206,7 +206,7 @@ def _factors(covariance: np.ndarray, floor: float, count: int) -> np.ndarray:
 
 
 def _shortened(vectors: np.ndarray, clip: float) -> np.ndarray:
-    """In units of the clip, at most 1 long."""
+    """Vectors in units of the clip, at most 1 long."""
     return vectors * ((1 - 1e-9) / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), clip))
 
 
@@ -231,7 +231,7 @@ def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:
 
 
 class Clips(NamedTuple):
-    """What vectors are shortened to: images, differences from class means, differences from clusters' centres."""
+    """Lengths that vectors are shortened to: images, differences from class means, and from clusters' centres."""
 
     mean: float
     covariance: float
@@ -239,10 +239,10 @@ class Clips(NamedTuple):
 
 
 def clips(config: MomentsConfig) -> Clips:
-    """For this image shape."""
+    """Clips for this image shape."""
     return Clips(*(scale(config) * clip for clip in (config.mean_clip, config.covariance_clip, config.cluster_clip)))
 
 
 def scale(config: MomentsConfig) -> float:
-    """How much longer images of this shape are than grey ones of 28x28."""
+    """Ratio of the length of images of this shape to that of grey ones of 28x28."""
     return float((np.prod(config.image_shape) / 784) ** 0.5)

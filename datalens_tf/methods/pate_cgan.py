@@ -58,7 +58,7 @@ class PateCganConfig(PateGanConfig):
 
 
 class PateCgan(PateSynthesizer):
-    """See `RunSynthesizer`; the settings are a `PateCganConfig`."""
+    """A `RunSynthesizer` by PATE-CGAN; its settings are a `PateCganConfig`."""
 
     config_class = PateCganConfig
     student_class = LabelledStudent

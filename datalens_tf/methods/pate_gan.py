@@ -118,12 +118,12 @@ class LabelledStudent(Student):
         return loss
 
     def _logits(self, images, labels):
-        """Of the student discriminator, [B]; a batch is normalised by its own statistics."""
+        """Logits of the student discriminator, [B]; a batch is normalised by its own statistics."""
         return self._discriminator((images[None], tf.one_hot(labels, self._config.num_classes)[None]))[0]
 
 
 class PateGan(PateSynthesizer):
-    """See `RunSynthesizer`; the settings are a `PateGanConfig`."""
+    """A `RunSynthesizer` by PATE-GAN; its settings are a `PateGanConfig`."""
 
     config_class = PateGanConfig
     student_class = LabelledStudent

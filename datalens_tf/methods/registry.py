@@ -18,7 +18,7 @@ from datalens_tf.settings import json_fields
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """What a module says of itself, read without running it: TensorFlow takes seconds to import.
+    """Declaration of a method by its module, read without running it: TensorFlow takes seconds to import.
 
     Attributes:
       name: what `--method` takes.

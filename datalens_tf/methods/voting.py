@@ -1,4 +1,4 @@
-"""What the synthesizers whose teachers vote share: a `Trainer`, and the statement of what it guarantees."""
+"""Base of the synthesizers whose teachers vote: a `Trainer`, and the statement of what it guarantees."""
 
 import abc
 import dataclasses
@@ -100,7 +100,7 @@ class VotedSynthesizer(RunSynthesizer):
 
     @abc.abstractmethod
     def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
-        """What the ledger's charges guarantee; see `make_statement`."""
+        """Statement of what the ledger's charges guarantee; see `make_statement`."""
 
 
 class PateSynthesizer(VotedSynthesizer):
@@ -112,7 +112,7 @@ class PateSynthesizer(VotedSynthesizer):
 
     @classmethod
     def _calibrated(cls, config: PateConfig) -> PateConfig:
-        """With the noise that the budget asks for, where none is given: the price of a step falls with its square."""
+        """Fills in the noise that the budget asks for: the price of a step falls with its square."""
         if config.noise_stddev is not None:
             return config
         multiplier = accountants.calibrate_noise_multiplier(
@@ -122,7 +122,7 @@ class PateSynthesizer(VotedSynthesizer):
 
     @abc.abstractmethod
     def _described(self) -> tuple[str, str, dict[str, Any]]:
-        """What one teacher's votes are and by how much they move the sum; what was released; facts for both."""
+        """Describes one teacher's votes and their effect on the sum; what was released; facts for both."""
 
     def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
         config, mechanism, (votes, released, facts) = self.config, self.config.mechanism(), self._described()

@@ -142,7 +142,7 @@ def _runtime(folder: PathLike | None) -> list[bytes]:
 
 
 def _content(archive: tarfile.TarFile, name: str) -> bytes:
-    """Of a plain file in an archive; raises KeyError where it has none of this name."""
+    """Content of a plain file in an archive; raises KeyError where it has none of this name."""
     file = archive.extractfile(name)
     if file is None:
         raise KeyError(f"{name} is no plain file")

@@ -337,7 +337,7 @@ class TeacherBank(Bank):
     def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
                 vote_labels: tf.Tensor | None = None, step: int = 0,
                 progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
-        """See `Bank.advance`.
+        """Trains and votes; see `Bank.advance`.
 
         A teacher that diverged has losses that are not finite, goes on, and votes as `Mechanism.compress` says of such
         gradients: one record can make its teacher diverge, so that nothing which others see may depend on it.
