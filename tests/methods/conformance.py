@@ -104,6 +104,7 @@ class SynthesizerConformance:
         with pytest.raises(InvalidArgumentError, match="version=3"):
             run.export(tmp_path, version=3)
 
+    @pytest.mark.once_per_family
     def test_a_finished_run_can_be_loaded_and_fitting_again_charges_nothing(self, run):
         loaded = type(run).load(run.folder.path)
         np.testing.assert_array_equal(loaded.sample(3, seed=1)[0], run.sample(3, seed=1)[0])
