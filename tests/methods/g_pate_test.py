@@ -31,7 +31,7 @@ def test_with_little_noise_the_generator_approaches_the_records(tmp_path):
         num_steps=160, projection_dim=16, num_bins=4, instance_noise=0.3, student_learning_rate=3e-3,
         generator_units=32, generator_filters=16, seed=1, insecure_noise_seed=1)
     data = tiny.as_dataset(images, np.repeat([0, 1, 2], 20)[order], 3)
-    student = Trainer(config, data, tmp_path, mechanism=GPate._mechanism_of(config)).run()
+    student = Trainer(config, data, tmp_path, mechanism=config.mechanism()).run()
     means = student.sample_grid().mean((1, 2, 3, 4))
     assert means[0] < 100 and means[1] > 160
 

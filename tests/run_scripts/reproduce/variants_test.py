@@ -41,9 +41,7 @@ def resolved(scripts, variant):
 def test_all_variants_have_the_same_epsilon_steps_and_images(scripts):
     for variant in rows_of(scripts):
         config = resolved(scripts, variant)
-        mechanism = (config.mechanism() if variant.method == "datalens"
-                     else synthesizer(variant.method)._mechanism_of(config))
-        spent = accountants.epsilon(mechanism.dp_event(config.batch_size), config.num_steps, 1e-5, "gdp")
+        spent = accountants.epsilon(config.mechanism().dp_event(config.batch_size), config.num_steps, 1e-5, "gdp")
         assert spent == pytest.approx(1.0, rel=1e-6) and spent <= 1, variant.name
         assert (config.num_steps, config.batch_size, config.teacher_steps) == (150, 15, BASE.teacher_steps)
         assert config.num_teachers == variant.changes.get("num_teachers", 4000)
