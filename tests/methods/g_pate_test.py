@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.methods.g_pate import GPate, GPateConfig
+from datalens_tf.methods.g_pate import GPateConfig
 from datalens_tf.training.trainer import Trainer
 from tests.methods.voted import TEACHERS, VotedConformance
 from tests.training import tiny
