@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from datalens_tf import _text, _validate
@@ -38,6 +38,10 @@ class DataSpec(NamedTuple):
     num_classes: int
 
 
+def _check_declared(name: str, value: Any) -> None:
+    check_classes(value)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Settings):
     """Settings of a run that say which data it is about.
@@ -58,7 +62,7 @@ class DataConfig(Settings):
         "Records of other classes keep their place and contribute nothing. With none, the classes are those of "
         "the data set's public description, or read from the records, private as these are, and then taken to "
         "be public.",
-        lambda name, value: check_classes(value))
+        _check_declared)
 
     GROUP: typing.ClassVar[str] = "data"
     CHOSEN: typing.ClassVar[str]
@@ -230,7 +234,7 @@ class VotingConfig(MethodConfig):
         """
 
 
-def check_classes(names: typing.Iterable[str]) -> tuple[str, ...]:
+def check_classes(names: Collection[str]) -> tuple[str, ...]:
     """Names of classes that are declared public: at least two, each a printable text, none twice.
 
     Raises:

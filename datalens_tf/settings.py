@@ -15,7 +15,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from datalens_tf import _files, _validate
@@ -104,20 +104,25 @@ class Setting(typing.NamedTuple):
         return isinstance(self.hint, types.UnionType) and types.NoneType in typing.get_args(self.hint)
 
 
-@functools.cache
 def declared(kind: "type[Settings]") -> Mapping[str, Setting]:
     """The settings of a class by name, in the order of its JSON; what a subclass does not say, its parents say."""
+    return _declared(typing.cast(Any, kind))  # mypy does not know that a class has a hash.
+
+
+@functools.cache
+def _declared(kind: Any) -> Mapping[str, Setting]:
     hints, found = typing.get_type_hints(kind), {}
     for field in dataclasses.fields(kind):
         owners = [owner for owner in kind.__mro__ if field.name in getattr(owner, "__dataclass_fields__", {})]
         said = [owner.__dataclass_fields__[field.name].metadata for owner in owners]
-
-        def first(key, said=said):
-            return next((entry[key] for entry in said if entry.get(key) is not None), None)
-
-        found[field.name] = Setting(field.default, hints[field.name], first("help") or "", first("check"),
-                                    first("group") or owners[-1].GROUP)
+        found[field.name] = Setting(field.default, hints[field.name], _first(said, "help") or "", _first(said, "check"),
+                                    _first(said, "group") or owners[-1].GROUP)
     return types.MappingProxyType(found)
+
+
+def _first(said: Sequence[Mapping[str, Any]], key: str) -> Any:
+    """What the first says that says anything of it; None where nobody does."""
+    return next((entry[key] for entry in said if entry.get(key) is not None), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +137,7 @@ class Settings:
     # What fields stood for in JSON from before there were such fields, where that differs from the default.
     BEFORE: typing.ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_magnitudes(vars(self))
         for name, setting in declared(type(self)).items():
             value = getattr(self, name)
@@ -215,8 +220,8 @@ def check_magnitudes(numbers_by_name: Mapping[str, Any]) -> None:
             _validate.require(math.prod(size for size in value if isinstance(size, int)) <= LARGEST_IMAGE, name, value,
                               f"to have at most {LARGEST_IMAGE:,} numbers")
         for number in value if isinstance(value, (list, tuple)) else [value]:
-            if (isinstance(number, bool) or not isinstance(number, numbers.Real) or number != number
-                    or abs(number) == math.inf):
+            is_number = isinstance(number, numbers.Real) and not isinstance(number, bool)
+            if not is_number or number != number or abs(number) == math.inf:
                 continue  # Other checks say what is wrong with these.
             largest = _LARGEST.get(name, 10**9 if isinstance(number, int) else 1e15)
             _validate.require(abs(number) <= largest, name, number, f"to be at most {largest:,}")

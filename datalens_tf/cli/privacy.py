@@ -60,9 +60,9 @@ def _privacy(args: argparse.Namespace) -> None:
     """`datalens privacy`."""
     accountants = ACCOUNTANTS if args.accountants == "all" else (args.accountants,)
     if args.ledgers:
-        given = sorted(name for name in ("preset", *given_fields(args, DataLensConfig)) if hasattr(args, name))
-        if set(given) - {"delta"}:
-            raise InvalidArgumentError(f"Expected --ledger without --{(set(given) - {'delta'}).pop()}: ledgers hold "
+        needless = {name for name in ("preset", *given_fields(args, DataLensConfig)) if hasattr(args, name)} - {"delta"}
+        if needless:
+            raise InvalidArgumentError(f"Expected --ledger without --{needless.pop()}: ledgers hold "
                                        "what was spent; only --delta can be chosen.")
 
         from datalens_tf.accounting.ledger import PrivacyLedger
@@ -141,7 +141,7 @@ def _audited_training(args: argparse.Namespace, config: DataLensConfig, folder: 
     from datalens_tf.data.registry import load_dataset
     from datalens_tf.training.callbacks import Progress
 
-    one_core_per_operation(os.cpu_count())
+    one_core_per_operation(os.cpu_count() or 1)
     place = config.dataset if args.run_dir is None else data_of_run(pathlib.Path(args.run_dir), config.dataset)[0]
     loaded = load_dataset(place, data_dir=args.data_dir, classes=config.classes)
     dataset = dataclasses.replace(loaded, name=config.dataset)

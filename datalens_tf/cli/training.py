@@ -55,7 +55,7 @@ def _add_settings(parser: Any) -> None:
     kinds = {method: declared(kind) for method, kind in config_classes().items()}
     for name in dict.fromkeys(name for settings in kinds.values() for name in settings if name not in NOT_FLAGS):
         having = {method: settings[name] for method, settings in kinds.items() if name in settings}
-        methods = {}
+        methods: dict[str, list[str]] = {}
         for method, setting in having.items():
             methods.setdefault(setting.help, []).append(method)
         whole = len(methods) == 1 and len(having) == len(kinds)
@@ -80,7 +80,7 @@ def _train(args: argparse.Namespace) -> None:
     elif not isinstance(config, DataLensConfig):
         raise InvalidArgumentError(f"Expected no --distribute: the method {config.method} runs in one process.")
     if has_teachers:
-        one_core_per_operation(options.num_threads or os.cpu_count())
+        one_core_per_operation(options.num_threads or os.cpu_count() or 1)
     if isinstance(config, DataLensConfig) and config.num_owners:
         from datalens_tf.training.distributed import Owners
 

@@ -7,14 +7,18 @@ import pathlib
 import platform
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
+from datalens_tf import _validate
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.image_quality import InceptionFeatures
 from datalens_tf.training.classifier import Protocol
+
+if TYPE_CHECKING:  # Loaded where there is a terminal.
+    import tqdm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +72,8 @@ class Stages:
 
     def __init__(self, stream: TextIO):
         self.total = 0
-        self._stream, self._bar, self._done = stream, None, 0
+        self._stream, self._done = stream, 0
+        self._bar: tqdm.tqdm | None = None
         self.seconds: dict[str, float] = {}
 
     def run(self, name: str, compute: Callable[[], Any]) -> Any:
@@ -76,8 +81,8 @@ class Stages:
         if self._stream.isatty():
             import tqdm
 
-            self._bar = self._bar or tqdm.tqdm(total=self.total, file=self._stream, unit="part", leave=False)
-            self._bar.set_description_str(name)
+            bar = self._bar = self._bar or tqdm.tqdm(total=self.total, file=self._stream, unit="part", leave=False)
+            bar.set_description_str(name)
         else:
             print(f"[{self._done + 1}/{self.total}] {name}", file=self._stream, flush=True)
         start = time.monotonic()
@@ -135,6 +140,11 @@ class Context:
     inception: InceptionFeatures | None
     cache: Cache
     stages: Stages
+
+    @property
+    def real(self) -> Dataset:
+        """`train`, for metrics that ask for it; raises InvalidArgumentError where it was not given."""
+        return _validate.known("train", self.train, "to be the records that the generator was trained on")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,7 @@ def compute(context: Context) -> Section:
     """The thirteen of GS-WGAN, on synthetic and on real data. Each is stored: an interrupted evaluation goes on."""
     import threadpoolctl
 
-    synthetic, train, test, cache = context.synthetic, context.train, context.test, context.cache
+    synthetic, train, test, cache = context.synthetic, context.real, context.test, context.cache
     seed = int(context.seeds[0])
     results: dict[str, dict[str, Any]] = {}
     for name in CLASSIFIERS:

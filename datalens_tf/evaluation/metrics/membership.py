@@ -31,7 +31,7 @@ def num_parts(context: Context) -> int:
 def compute(context: Context) -> Section:
     """Attacks that try to tell training records from test records by the synthetic images."""
     synthetic, size = context.synthetic, context.effort.neighbour_images
-    members, others = (subset(dataset, size, 0) for dataset in (context.train, context.test))
+    members, others = (subset(dataset, size, 0) for dataset in (context.real, context.test))
     return Section(values=context.stages.run("membership inference", lambda: membership_attacks(
         synthetic.images, synthetic.labels, members.images, members.labels, others.images, others.labels)))
 

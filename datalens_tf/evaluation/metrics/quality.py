@@ -1,5 +1,6 @@
 """Quality of images beside real ones: scores, distances, precision and its kin, and pictures of both."""
 
+import functools
 import math
 from typing import Any
 
@@ -22,7 +23,7 @@ def num_parts(context: Context) -> int:
 
 def compute(context: Context) -> Section:
     """Inception Score, Frechet distances, precision and its kin, distances to real records, and where records lie."""
-    synthetic, train, test, effort = context.synthetic, context.train, context.test, context.effort
+    synthetic, train, test, effort = context.synthetic, context.real, context.test, context.effort
     stages = context.stages
     some = subset(train, effort.scaled(effort.domain_train, math.prod(test.image_shape[:2])), 0)
     network = stages.run("domain classifier", lambda: domain_classifier(
@@ -43,9 +44,10 @@ def compute(context: Context) -> Section:
         "label_agreement": {"value": float(np.mean(np.argmax(logits, axis=1) == synthetic.labels)),
                             "note": "Share of synthetic images that the domain classifier takes for their label."},
     }
-    if context.inception is not None:
+    inception = context.inception
+    if inception is not None:
         pictures = [spread(effort.quality_images, images) for images in (synthetic.images, test.images)]
-        both = [stages.run(f"InceptionV3, {name} data", lambda images=images: context.inception(images))
+        both = [stages.run(f"InceptionV3, {name} data", functools.partial(inception, images))
                 for name, images in zip(("synthetic", "real"), pictures)]
         section["fid_inception_v3_keras"] = {
             "value": image_quality.frechet_distance(*both), "num_synthetic": len(both[0]), "num_real": len(both[1]),

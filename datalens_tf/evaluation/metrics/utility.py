@@ -46,8 +46,9 @@ def compute(context: Context) -> Section:
         protocol=context.protocol, state_dir=context.state_dir, cache=context.cache,
         callbacks=stages.keras_callbacks()))
     if _asks_real(context):
+        images, labels = cut((context.real.images, context.real.labels))
         real = stages.run("utility, real data", lambda: train_or_recall(
-            *cut((context.train.images, context.train.labels)), test, context.cache, epochs=values["epochs"],
+            images, labels, test, context.cache, epochs=values["epochs"],
             callbacks=stages.keras_callbacks()))
         values["real"] = {"accuracy": real.accuracy, "num_train": real.num_synthetic, "seed": real.seed,
                           "calibrated": values["accuracy_mean"] / real.accuracy}
