@@ -4,16 +4,23 @@ import abc
 import collections
 import dataclasses
 import hashlib
+import importlib
 import types
 import typing
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from datalens_tf import _text, _validate
+from datalens_tf import _folders, _text, _validate
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.settings import LARGEST_NUM_CLASSES, Settings, at_least, between, one_of, positive, setting
 
-ACCOUNTANTS = ("classic_rdp", "rdp", "pld", "gdp")
+if typing.TYPE_CHECKING:  # The command line reads settings, and must not wait for what prices them.
+    import dp_accounting
+
+# By their places in tables, from the loosest bound on; an accountant is a file of `accounting.bounds`.
+_PLACES = {name: module.constants["PLACE"] for name, module in _folders.declarations(
+    tuple(importlib.import_module("datalens_tf.accounting.bounds").__path__), "PLACE").items()}
+ACCOUNTANTS = tuple(sorted(_PLACES, key=lambda name: _PLACES[name]))
 PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
 NOISES = ("rounded_gaussian", "gaussian")
@@ -125,6 +132,29 @@ class RunConfig(DataConfig):
         else:
             _validate.positive("epsilon", self.epsilon)
 
+    def mechanism(self) -> Any:
+        """What releases a step, with its sensitivity, noise and price.
+
+        The settings must be resolved. A method that is not private has none.
+        """
+        raise NotImplementedError(f"{self.method} releases nothing under differential privacy.")
+
+    def step_event(self) -> "dp_accounting.DpEvent | None":
+        """What the mechanism's release in one step costs; None without a budget. The settings must be resolved."""
+        return None if self.epsilon is None else self.mechanism().dp_event()
+
+    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+        """The settings with what budget and data decide filled in, noise for example, where it is not given.
+
+        Args:
+          num_records: number of records, public.
+          num_users: number of users whom the data name, public; None where they name none.
+
+        Raises:
+          InvalidArgumentError: no noise reaches so small an epsilon.
+        """
+        return self
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodConfig(RunConfig):
@@ -232,6 +262,9 @@ class VotingConfig(MethodConfig):
         Its noise multiplier is `noise_stddev` divided by its sensitivity. The settings must be resolved: noise_stddev
         and image_shape known.
         """
+
+    def step_event(self) -> "dp_accounting.DpEvent":
+        return self.mechanism().dp_event(self.batch_size)
 
 
 def check_classes(names: Collection[str]) -> tuple[str, ...]:

@@ -20,31 +20,32 @@ numbers > 0; a release without noise costs infinity.
 """
 
 import bisect
+import dataclasses
 import functools
+import importlib
 import math
+import typing
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import attr
 import dp_accounting
-import numpy as np
-from scipy import optimize, special
 
 from datalens_tf import _validate
-from datalens_tf.accounting import fixed_size_sampling
+from datalens_tf.accounting.accountant import RELATIONS, Accountant, Tally
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.settings import check_magnitudes
 
-RELATIONS = {"replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
-             "add-or-remove-one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-             "replace-one-user": dp_accounting.NeighboringRelation.REPLACE_ONE,
-             "add-or-remove-one-user": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE}
-CLASSIC_ORDERS = np.array([1.1, *range(2, 200)])
 
-# Above this mu^2 (epsilon about 500,000) `pld` overflows and `gdp` loses digits, and there is no privacy to measure.
-_HOPELESS = 1e6
-
-_Tally = tuple[tuple[dp_accounting.DpEvent, int], ...]
+@functools.cache
+def registered(name: str) -> Accountant:
+    """The accountant of this name; raises InvalidArgumentError for an unknown one."""
+    _validate.one_of("accountant", name, ACCOUNTANTS)
+    module = importlib.import_module(f"datalens_tf.accounting.bounds.{name}")
+    kind = next(kind for kind in vars(module).values()
+                if isinstance(kind, type) and issubclass(kind, Accountant) and kind.__module__ == module.__name__)
+    return kind()
 
 
 def epsilon(event: dp_accounting.DpEvent, num_steps: int, delta: float, accountant: str,
@@ -128,10 +129,50 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
     return high
 
 
+class Budgeted(Protocol):
+    """Settings with a budget and a noise multiplier; a `RunConfig`."""
+
+    epsilon: float | None
+    delta: float
+    accountant: str
+    ADJACENCY: str
+    noise_multiplier: float | None
+
+    def replace(self, **changes: Any) -> "typing.Self":
+        """A copy with some fields changed."""
+
+    def mechanism(self) -> Any:
+        """What releases a step: a frozen dataclass with a `noise_multiplier` and a `dp_event()`."""
+
+
+_Settings = TypeVar("_Settings", bound=Budgeted)
+
+
+def calibrated(config: _Settings, num_steps: int, *, precision: float = 1e-4, decimals: int | None = None) -> _Settings:
+    """Settings with the smallest noise multiplier that so many steps can be paid with; as they are where they name one.
+
+    Args:
+      config: settings; all that decides what a step costs is known, but for the noise.
+      num_steps: steps, or other charges, that the budget must pay for; at least 1.
+      precision: as for `calibrate`.
+      decimals: places that the noise multiplier is rounded up to; None leaves it as it is.
+
+    Raises:
+      InvalidArgumentError: no noise reaches so small an epsilon.
+    """
+    if config.noise_multiplier is not None:
+        return config
+    mechanism = config.replace(noise_multiplier=1.0).mechanism()
+    multiplier = calibrate(lambda z: dataclasses.replace(mechanism, noise_multiplier=z).dp_event(), num_steps,
+                           config.epsilon, config.delta, config.accountant, config.ADJACENCY, precision)
+    if decimals is not None:
+        multiplier = math.ceil(multiplier * 10**decimals) / 10**decimals
+    return config.replace(noise_multiplier=multiplier)
+
+
 def applicable(event: dp_accounting.DpEvent) -> tuple[str, ...]:
-    """The accountants that can price it."""
-    gaussian = isinstance(event, (dp_accounting.GaussianDpEvent, dp_accounting.NonPrivateDpEvent))
-    return ACCOUNTANTS if gaussian else ("rdp", "pld")
+    """Names of the accountants that can price it."""
+    return tuple(name for name in ACCOUNTANTS if registered(name).supports(event))
 
 
 def noise_multiplier(event: dp_accounting.DpEvent | None) -> float:
@@ -142,7 +183,7 @@ def noise_multiplier(event: dp_accounting.DpEvent | None) -> float:
     return getattr(event, "noise_multiplier", 0.0)
 
 
-def _tally(events: Sequence[dp_accounting.DpEvent]) -> _Tally:
+def _tally(events: Sequence[dp_accounting.DpEvent]) -> Tally:
     """Flattens compositions to (event, count) pairs, so that equal histories have equal epsilon, and checks them."""
     counts: dict[dp_accounting.DpEvent, int] = {}
 
@@ -180,91 +221,13 @@ def _check(event: dp_accounting.DpEvent) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _epsilon(tally: _Tally, delta: float, accountant: str, adjacency: str) -> float:
+def _epsilon(tally: Tally, delta: float, accountant: str, adjacency: str) -> float:
     """Epsilon of a checked tally. Cached: a PLD takes tens of milliseconds and training asks before every step."""
     if not tally:
         return 0.0
     if any(isinstance(event, dp_accounting.NonPrivateDpEvent) for event, _ in tally):
         return math.inf
-    if accountant in ("rdp", "pld"):
-        value = float({"rdp": _rdp, "pld": _pld}[accountant](tally, delta, RELATIONS[adjacency]))
-    else:  # Of Gaussian releases, whose noise multiplier is for the relation that counts.
-        value = float({"classic_rdp": _classic_rdp, "gdp": _gdp}[accountant](tally, delta))
+    value = float(registered(accountant).epsilon(tally, delta, adjacency))
     # A NaN compares false with every budget; it must stop here.
     _validate.require(value >= 0, "epsilon", value, f">= 0 from accountant {accountant}")
     return value
-
-
-def _squared_mu(tally: Sequence[tuple[dp_accounting.DpEvent, int]], accountant: str) -> float:
-    """mu^2 = sum of 1/z^2: Gaussian releases compose to one Gaussian release with noise multiplier 1/mu."""
-    for event, _ in tally:
-        _validate.require(isinstance(event, dp_accounting.GaussianDpEvent), "event", event,
-                          f"to be Gaussian, the only kind that accountant {accountant} covers; use rdp or pld")
-    return math.fsum(count / event.noise_multiplier / event.noise_multiplier for event, count in tally)
-
-
-def _classic_rdp(tally: _Tally, delta: float) -> float:
-    """Smallest order * mu^2 / 2 + ln(1/delta) / (order - 1) over all orders (the paper's Theorems 1 and 3)."""
-    rdp = CLASSIC_ORDERS * _squared_mu(tally, "classic_rdp") / 2
-    return float(np.min(rdp + math.log(1 / delta) / (CLASSIC_ORDERS - 1)))
-
-
-def _gdp(tally: _Tally, delta: float) -> float:
-    """Solves delta(epsilon) = delta for the composed Gaussian mechanism."""
-    squared = _squared_mu(tally, "gdp")
-    mu = math.sqrt(squared)
-    if squared > _HOPELESS:
-        return math.inf
-    if mu == 0 or gaussian_log_delta(0.0, mu) <= math.log(delta):
-        return 0.0
-    # The zCDP conversion bounds epsilon from above.
-    upper = squared / 2 + mu * math.sqrt(2 * math.log(1 / delta))
-    return float(optimize.brentq(
-        lambda value: gaussian_log_delta(value, mu) - math.log(delta), 0.0, upper, xtol=1e-13, rtol=1e-13))
-
-
-def gaussian_log_delta(epsilon: float, mu: float) -> float:
-    """Logarithm of the smallest delta of a Gaussian release, for this epsilon and mu = sensitivity/stddev > 0.
-
-    delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)  (Balle and Wang 2018, Theorem 8), in logarithms
-    so that neither term over- or underflows.
-    """
-    first = special.log_ndtr(mu / 2 - epsilon / mu)
-    second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-    return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
-
-
-def _rdp(tally: _Tally, delta: float, relation: dp_accounting.NeighboringRelation) -> float:
-    """dp_accounting's RDP accountant."""
-    return _dp_accounting(dp_accounting.rdp.RdpAccountant(neighboring_relation=relation), tally, delta, relation)
-
-
-def _pld(tally: _Tally, delta: float, relation: dp_accounting.NeighboringRelation) -> float:
-    """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for samples of fixed size alone."""
-    if relation == RELATIONS["replace-one"] and all(_is_sample_of_gaussian(event) for event, _ in tally):
-        weakest = min(event.event.noise_multiplier for event, _ in tally)
-        return math.inf if weakest < _HOPELESS**-0.5 else fixed_size_sampling.epsilon(tally, delta)
-    squared = _squared_mu([pair for pair in tally if isinstance(pair[0], dp_accounting.GaussianDpEvent)], "pld")
-    if squared > _HOPELESS:
-        return math.inf
-    # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.
-    accountant = dp_accounting.pld.PLDAccountant(
-        neighboring_relation=relation, value_discretization_interval=1e-4 * max(1.0, squared))
-    return _dp_accounting(accountant, tally, delta, relation)
-
-
-def _is_sample_of_gaussian(event: dp_accounting.DpEvent) -> bool:
-    """Whether it is one Gaussian release from a sample of fixed size."""
-    return (isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
-            and isinstance(event.event, dp_accounting.GaussianDpEvent))
-
-
-def _dp_accounting(accountant: dp_accounting.PrivacyAccountant, tally: _Tally, delta: float,
-                   relation: dp_accounting.NeighboringRelation) -> float:
-    """Epsilon by one of dp_accounting's accountants."""
-    try:
-        for event, count in tally:
-            accountant.compose(event, count)
-    except dp_accounting.UnsupportedEventError as error:
-        raise InvalidArgumentError(f"Expected events that can be priced for {relation.name}: {error}") from error
-    return float(accountant.get_epsilon(delta))

@@ -20,13 +20,6 @@ from datalens_tf.errors import LedgerError
 if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
     from datalens_tf.mechanisms.noise import NoiseSource
 
-_ACCOUNTANT_NOTES = {
-    "classic_rdp": "the paper's Renyi accounting; the loosest bound, valid",
-    "rdp": "dp_accounting's Renyi accountant; valid",
-    "pld": "dp_accounting's privacy loss distributions; a near-exact upper bound",
-    "gdp": "closed form for Gaussian noise; exact",
-}
-
 _RECALIBRATED = (" As interruptions lost charges, what was released after them has more noise, so that all charges "
                  "stay within the budget; the noise multiplier of a charge is then ")
 
@@ -282,7 +275,7 @@ def meaning(s: dict[str, Any]) -> str:
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
-    table = [f"{name}: epsilon = {round_up(value)} ({_ACCOUNTANT_NOTES[name]}{_default(name, s)})"
+    table = [f"{name}: epsilon = {round_up(value)} ({accountants.registered(name).note}{_default(name, s)})"
              for name, value in s["epsilon_by_accountant"].items()]
     # Statements from before there was one say nothing of it.
     beside_n = [s["delta_and_n"]] if s.get("delta_and_n") else []

@@ -7,7 +7,7 @@ owner who rewrites ledger and statement together: the chain has no key.
 
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dp_accounting
@@ -103,6 +103,17 @@ def check_alone(statement: Mapping[str, Any], where: Any) -> None:
     _check_price(statement, prices, where)
 
 
+def charged(folder: pathlib.Path, statement: Mapping[str, Any]) -> Sequence[Charge] | None:
+    """What was charged, from the ledger in a folder; where there is none, what the statement says of it, or None.
+
+    Raises:
+      LedgerError: the ledger is damaged.
+    """
+    if (folder / LEDGER).exists():
+        return PrivacyLedger.read(folder / LEDGER).charges
+    return charges_of(statement)
+
+
 def charges_of(statement: Mapping[str, Any]) -> list[Charge] | None:
     """Charges that a statement names; None where one of an older version does not say enough.
 
@@ -164,12 +175,11 @@ def _check_price(statement: Mapping[str, Any], prices: Mapping[str, float] | Non
     """Compares each epsilon; `prices` None where nothing is known."""
     if not statement["private"] or prices is None:
         return
-    stated = statement["epsilon_by_accountant"]
-    for name in sorted({*stated, *prices}):
-        if name not in stated or name not in prices:
-            raise _disagrees(where, f"the accountant {name} is {'missing' if name in prices else 'of no use'} there")
-        if not math.isclose(stated[name], prices[name], rel_tol=_ACCURACY):
-            raise _disagrees(where, f"it states epsilon {stated[name]:.6g} by {name}, and the charges cost "
+    for name, stated in sorted(statement["epsilon_by_accountant"].items()):  # Accountants may have been added since.
+        if name not in prices:
+            raise _disagrees(where, f"the accountant {name} is of no use there")
+        if not math.isclose(stated, prices[name], rel_tol=_ACCURACY):
+            raise _disagrees(where, f"it states epsilon {stated:.6g} by {name}, and the charges cost "
                                     f"{prices[name]:.6g}")
 
 

@@ -25,7 +25,7 @@ from datalens_tf.accounting.statement import parse_statement, round_up
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import config_digest
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
-from datalens_tf.methods.registry import config_from_json, methods, synthesizer
+from datalens_tf.methods.registry import config_from_json, methods
 from datalens_tf.serving.digests import converted_checksums, onnx_digest, tflite_digest
 from datalens_tf.serving.export import version_folder
 
@@ -232,7 +232,7 @@ def _settings(folder: pathlib.Path) -> str:
     ledger = PrivacyLedger.read(folder / verification.LEDGER)
     if config_digest(text) != ledger.config_digest:
         raise CheckpointError("config.json is not that of the ledger.")
-    event = _step_event(text, folder)
+    event = _step_event(text)
     if event is None:
         return "config.json is that of the ledger"
     if ledger.step_event != event:
@@ -243,11 +243,11 @@ def _settings(folder: pathlib.Path) -> str:
     return f"config.json is that of the ledger, and makes charges of {event}"
 
 
-def _step_event(text: str, folder: pathlib.Path) -> dp_accounting.DpEvent | None:
+def _step_event(text: str) -> dp_accounting.DpEvent | None:
     """Cost of a charge by the settings in `config.json`; None where they alone do not decide it, as in PATE."""
     method = _files.parse_json(text).get("method", "datalens")
     if method in methods():
-        return synthesizer(method)(config_from_json(text), run_dir=folder).step_event()
+        return config_from_json(text).step_event()
     return ClassifierConfig.from_json(text).step_event() if method == ClassifierConfig.method else None
 
 

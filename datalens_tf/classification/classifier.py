@@ -27,14 +27,13 @@ from datalens_tf.classification import networks
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import numbered
 from datalens_tf.data.datasets import Dataset, as_dataset, to_unit, usable_only, with_data
-from datalens_tf.data.identity import Fingerprint
+from datalens_tf.data.identity import identity_of
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
 from datalens_tf.training.callbacks import Callback
-from datalens_tf.training.checkpoint import exclusive
-from datalens_tf.training.loop import Loop
+from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.results import make_results_folder, results_folder
-from datalens_tf.training.run_folder import RunFolder, open_run, open_unpriced_run
+from datalens_tf.training.run_folder import RunFolder, opened
 
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient, of all weights together, is clipped to the l2 norm {clip_norm:g}, and of that "
@@ -69,7 +68,7 @@ class ClassifierFolder(RunFolder):
         self.sealed += (self.classifier, self.saved_model)
 
 
-class PrivateClassifier:
+class PrivateClassifier(Interruptible):
     """Trains a classifier in a run folder, or continues there.
 
     Args:
@@ -99,7 +98,6 @@ class PrivateClassifier:
                           "to be None where features are given")
         self._model, self._features = model, features
         self._callbacks, self._checkpoint_minutes = callbacks, checkpoint_minutes
-        self._loop: Loop | None = None
 
     def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "PrivateClassifier":
         """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
@@ -123,33 +121,19 @@ class PrivateClassifier:
         digests = {"model_digest": None if self._model is None and config.model is None else networks.digest(model),
                    "features_digest": None if features is None else networks.digest(features)}
         config = self.config = config.replace(**digests).resolved(len(dataset))
-        identity = {"num_records": len(dataset),
-                    "checksum": Fingerprint.of(dataset)}
-        # The sampling probability stays that of all records.
-        num_records, dataset = len(dataset), usable_only(dataset)
-        training = DpSgd(config, dataset, model, features, noise_source(config))
-        event, ledger = config.step_event(), None
-        self.folder.create()
-        with exclusive(self.folder.path):
-            if event is None:
-                open_unpriced_run(self.folder, config, identity)
-            else:
-                ledger = open_run(self.folder, config, identity, event)
-            self._loop = Loop(self.folder, None, training.variables(), num_steps=config.num_steps,
-                              checkpoint_minutes=self._checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
-                              event=event)
-            self._loop.run(training.train)
+        # The sampling probability is that of all records.
+        training = DpSgd(config, usable_only(dataset), model, features, noise_source(config))
+        event = config.step_event()
+        with opened(self.folder, config, identity_of(dataset), event) as ledger:
+            self._stop_requested = False
+            loop = Loop(self.folder, None, training.variables(), num_steps=config.num_steps,
+                        checkpoint_minutes=self._checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
+                        event=event, stopped=self._stopped)
+            loop.run(training.train)
             training.release()
-            num_burnt = 0 if ledger is None else self._loop.num_burnt
-            statement = make_statement(config, _guarantee(config), ledger, num_burnt, training.noise, num_records)
-            self._write(model, features, statement | {"num_steps": self._loop.done})
+            statement = make_statement(config, _guarantee(config), ledger, loop.num_burnt, training.noise, len(dataset))
+            self._write(model, features, statement | {"num_steps": loop.done})
         return self
-
-    def request_stop(self) -> None:
-        """Ends training soon with TrainingInterrupted, state saved. Callable from a signal handler."""
-        if self._loop is None:  # Nothing that could be saved has begun.
-            raise KeyboardInterrupt
-        self._loop.stop_requested = True
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """Probabilities of the classes, float32 [n, Y], of images uint8 or float in [0, 1], [n, H, W, C]."""

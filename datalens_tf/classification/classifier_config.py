@@ -1,10 +1,7 @@
 """Settings of a differentially private classifier."""
 
 import dataclasses
-import math
 import typing
-
-import dp_accounting
 
 from datalens_tf import _validate
 from datalens_tf.accounting import accountants
@@ -96,26 +93,15 @@ class ClassifierConfig(RunConfig):
             sampling_probability=self.sampling_probability, top_k_norm=self.top_k_norm,
             top_k_dimensions=self.top_k_dimensions)
 
-    def step_event(self) -> dp_accounting.DpEvent | None:
-        """Cost of a step; None where there is no budget."""
-        return None if self.epsilon is None else self.mechanism().dp_event()
-
-    def resolved(self, num_records: int) -> "ClassifierConfig":
-        """Fills in the sampling probability for this many records, and the noise or steps that the budget decides.
-
-        Raises:
-          InvalidArgumentError: no noise reaches so small an epsilon.
-        """
+    def resolved(self, num_records: int, num_users: int | None = None) -> "ClassifierConfig":
+        """See `RunConfig.resolved`: the sampling probability, the noise multiplier and the number of steps."""
         config = self
         if config.sampling_probability is None:
             config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
         if config.noise_multiplier is None:
             config = config.replace(num_steps=config.num_steps or DEFAULT_STEPS)
             if config.epsilon is not None:
-                multiplier = accountants.calibrate(
-                    lambda z: config.replace(noise_multiplier=z).step_event(), config.num_steps, config.epsilon,
-                    config.delta, config.accountant, config.ADJACENCY)
-                config = config.replace(noise_multiplier=math.ceil(multiplier * 1e4) / 1e4)
+                config = accountants.calibrated(config, config.num_steps, decimals=4)
         elif config.num_steps is None:
             affordable = accountants.max_steps(config.step_event(), config.epsilon, config.delta, config.accountant,
                                               config.ADJACENCY)

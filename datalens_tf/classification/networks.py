@@ -13,6 +13,7 @@ from datalens_tf.classification import allowed_layers
 from datalens_tf.data.datasets import padded, to_unit
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import SecretStream
+from datalens_tf.models.per_example import flattened, linear_gradients, unflattened
 from datalens_tf.training.classifier import paper_classifier
 
 layers = tf.keras.layers
@@ -163,8 +164,7 @@ class PerExampleGradients:
 
     def unflatten(self, vector: tf.Tensor) -> list[tf.Tensor]:
         """A vector [d] as tensors like the trainable weights."""
-        sizes = [weight.shape.num_elements() for weight in self._weights]
-        return [tf.reshape(part, weight.shape) for part, weight in zip(tf.split(vector, sizes), self._weights)]
+        return unflattened(vector, self._weights)
 
     def _invented(self, shape):
         """Records that are nobody's."""
@@ -198,10 +198,11 @@ class PerExampleGradients:
         for layer, x, delta in zip((layer for layer in self._layers if _is_linear(layer) and layer.trainable_weights),
                                    seen, deltas):
             positions = tf.reshape(delta, [tf.shape(delta)[0], -1, delta.shape[-1]])
-            parts[layer.kernel.ref()] = tf.matmul(_patches(layer, x), positions, transpose_a=True)
+            kernel, bias = linear_gradients(_patches(layer, x), positions)
+            parts[layer.kernel.ref()] = kernel
             if layer.use_bias:
-                parts[layer.bias.ref()] = tf.reduce_sum(positions, 1)
-        return tf.concat([tf.reshape(parts[weight.ref()], [tf.shape(inputs)[0], -1]) for weight in self._weights], 1)
+                parts[layer.bias.ref()] = bias
+        return flattened([parts[weight.ref()] for weight in self._weights])
 
     def _one_by_one(self, inputs, labels, masks):
         def gradient(record):

@@ -31,7 +31,7 @@ from datalens_tf.accounting.statement import Guarantee, make_statement, render_t
 from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data.datasets import Dataset, to_unit, with_data
-from datalens_tf.data.identity import Fingerprint
+from datalens_tf.data.identity import Fingerprint, identity_of
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import BudgetExhaustedError, DataError
 from datalens_tf.mechanisms.gnmax import (
@@ -44,7 +44,7 @@ from datalens_tf.mechanisms.gnmax import (
     count_votes,
 )
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
-from datalens_tf.training.run_folder import RunFolder, open_run
+from datalens_tf.training.run_folder import RunFolder, opened
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -206,7 +206,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
       DataLensError: settings, data or folder that are not what they must be; nothing was charged, unless it says so.
     """
     from datalens_tf.classification.student import save_student, train_student
-    from datalens_tf.training.checkpoint import ReleaseStore, exclusive
+    from datalens_tf.training.checkpoint import ReleaseStore
     from datalens_tf.training.classifier import predict_probabilities
     from datalens_tf.training.releases import warn_of_lost_steps
 
@@ -219,13 +219,9 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
     noise = (mechanism.noise_class() if config.insecure_noise_seed is None
              else InsecureSeededNoise(config.insecure_noise_seed))
     files = RunFolder(run_dir)
-    files.create()
-    with exclusive(files.path):
-        identity = {"num_records": len(dataset),
-                    "checksum": Fingerprint.of(dataset),
-                    "queries": Fingerprint(np.zeros(0), queries),
-                    "budgets": [dataclasses.astuple(group) for group in plan.groups]}
-        ledger = open_run(files, config, identity, event)
+    identity = identity_of(dataset, queries=Fingerprint(np.zeros(0), queries),
+                           budgets=[dataclasses.astuple(group) for group in plan.groups])
+    with opened(files, config, identity, event) as ledger:
         if budgets is not None:  # Public; a resumed run needs them.
             _files.atomic_write(files.path / "budgets.npz", _files.npz_bytes({"budgets": np.asarray(budgets)}))
         releases = ReleaseStore(files.releases)

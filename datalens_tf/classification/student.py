@@ -42,11 +42,3 @@ def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifier
 def save_student(model: tf.keras.Model, path: pathlib.Path) -> None:
     """Writes the weights, as float32 arrays in the order of `model.get_weights()`."""
     _files.atomic_write(path, _files.npz_bytes({f"{n:03d}": w for n, w in enumerate(model.get_weights())}))
-
-
-def load_student(path: pathlib.Path, config: PateClassifierConfig) -> tf.keras.Model:
-    """Inverse of `save_student`, for the settings in the run folder."""
-    model = classifier.paper_classifier(config.image_shape, config.num_classes, config.seed)
-    arrays = _files.read_npz(path, _files.exactly({f"{n:03d}": w for n, w in enumerate(model.get_weights())}))
-    model.set_weights([arrays[name] for name in sorted(arrays)])
-    return model

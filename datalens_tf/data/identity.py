@@ -53,6 +53,11 @@ class Fingerprint:
 Identity = Mapping[str, Any]  # JSON values and fingerprints, by what they are of
 
 
+def identity_of(dataset: Dataset, **more: Any) -> dict[str, Any]:
+    """What tells a data set from others: its number of records, a fingerprint of them, and what the caller adds."""
+    return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset), **more}
+
+
 def encode(identity: Identity) -> str:
     """An identity as JSON text, with digests for fingerprints."""
     return json.dumps(identity, default=Fingerprint.digest)

@@ -11,7 +11,7 @@ import json
 import pathlib
 import shlex
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dp_accounting
@@ -19,6 +19,7 @@ import numpy as np
 
 from datalens_tf import __version__, _files, _text
 from datalens_tf.accounting import accountants, verification
+from datalens_tf.accounting.ledger import Charge
 from datalens_tf.accounting.statement import render_text, round_up
 from datalens_tf.config import MethodConfig
 from datalens_tf.data import image_grid as plots
@@ -38,6 +39,7 @@ class RunFacts:
     Attributes:
       config: its settings; None of an exported generator, which has none.
       statement, statement_text: of its privacy.
+      charged: what was charged, of its ledger; None where nothing says it.
       losses: student's loss by step; empty where there are no logs.
       seconds_per_step: median time between two steps, from the private log, and as private: it may depend on records.
         None where there is no such log.
@@ -46,6 +48,7 @@ class RunFacts:
     config: MethodConfig | None
     statement: Mapping[str, Any]
     statement_text: str
+    charged: Sequence[Charge] | None
     losses: Mapping[int, float]
     seconds_per_step: float | None
 
@@ -67,7 +70,8 @@ class RunFacts:
         name = _text.without_folders(statement["dataset"])  # Older runs have a place there.
         config, text = config.public(), text.replace(statement["dataset"], name)
         statement = dict(statement) | {"dataset": name}
-        return cls(config=config, statement=statement, statement_text=text, losses=training_log(folder / "logs"),
+        return cls(config=config, statement=statement, statement_text=text,
+                   charged=verification.charged(folder, statement), losses=training_log(folder / "logs"),
                    seconds_per_step=seconds_per_step(folder / "private" / "training.jsonl"))
 
     @classmethod
@@ -81,8 +85,8 @@ class RunFacts:
         statement = verification.export_statement(folder)
         if statement is None:
             return None
-        return cls(config=None, statement=statement, statement_text=render_text(statement), losses={},
-                   seconds_per_step=None)
+        return cls(config=None, statement=statement, statement_text=render_text(statement),
+                   charged=verification.charged(folder / "assets.extra", statement), losses={}, seconds_per_step=None)
 
 
 def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts | None,
@@ -157,8 +161,8 @@ def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Charts of the run: its budget, its training, its accuracy beside published ones."""
     statement, made = facts.statement, {}
     if statement["private"]:
-        if statement["num_charges"] > 1 and verification.charges_of(statement) is not None:
-            made["budget"] = _budget_chart(statement)
+        if statement["num_charges"] > 1 and facts.charged is not None:
+            made["budget"] = _budget_chart(statement, facts.charged)
         if "utility" in metrics:
             utility = metrics["utility"]
             made["accuracy"] = charts.accuracy_chart(
@@ -170,9 +174,9 @@ def run_charts(facts: RunFacts, metrics: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _budget_chart(statement: Mapping[str, Any]) -> Any:
+def _budget_chart(statement: Mapping[str, Any], charged: Sequence[Charge]) -> Any:
     """Epsilon after each charge, by each accountant."""
-    charged, count = verification.charges_of(statement), statement["num_charges"]
+    count = statement["num_charges"]
     every = max(1, -(-count // _CURVE_POINTS))
     steps = sorted({1, *range(every, count + 1, every), count})
     curves = {name: _filled(steps, [

@@ -114,10 +114,6 @@ class GaussianSum:
         _validate.require(drawn.shape == total.shape, "noise.shape", drawn.shape, f"to be {total.shape}")
         return (total + drawn) * (self.clip_norm / _STEPS)
 
-    def with_noise(self, noise_multiplier: float) -> GaussianSum:
-        """Returns a mechanism that differs in its noise only."""
-        return dataclasses.replace(self, noise_multiplier=noise_multiplier)
-
     def dp_event(self) -> dp_accounting.DpEvent:
         """The cost of one release, for any dp_accounting accountant that knows its adjacency."""
         if self.noise_multiplier == 0:

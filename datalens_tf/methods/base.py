@@ -6,26 +6,29 @@ import os
 import pathlib
 import tempfile
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import dp_accounting
 import numpy as np
+import tensorflow as tf
 
 from datalens_tf import _files, _text
 from datalens_tf.accounting import verification
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import render_text
+from datalens_tf.accounting.statement import Guarantee, make_statement, render_text
 from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
 from datalens_tf.data.datasets import Dataset, as_dataset, with_data
+from datalens_tf.data.identity import Identity, identity_of
 from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.serving.export import LoadedGenerator, copy_export, export_generator, load_generator, read_metadata
 from datalens_tf.serving.model_card import LICENSE, render_card
 from datalens_tf.serving.sampling import sample_from
 from datalens_tf.training.callbacks import Callback
+from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.results import result_file
-from datalens_tf.training.run_folder import RunFolder
+from datalens_tf.training.run_folder import RunFolder, opened
 from datalens_tf.training.student import AveragedGenerator
 
 NUM_SHIPPED_SAMPLES = 10_000
@@ -76,7 +79,7 @@ class Synthesizer(abc.ABC):
         """
 
 
-class RunSynthesizer(Synthesizer):
+class RunSynthesizer(Interruptible, Synthesizer):
     """Trains, samples and exports a generator; everything lives in a run folder. A method says how it trains.
 
     Args:
@@ -127,7 +130,8 @@ class RunSynthesizer(Synthesizer):
 
     def fit_dataset(self, dataset: Dataset) -> "typing.Self":
         """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
-        self.config = with_data(self.config, dataset)
+        num_users = None if dataset.users is None else len(np.unique(dataset.users))
+        self.config = with_data(self.config, dataset).resolved(len(dataset), num_users)
         student, statement = self._train(dataset)
         self._write_generator(student, self.folder.generator, statement, self._ledger(),
                               class_names=dataset.class_names, overwrite=True)
@@ -148,10 +152,6 @@ class RunSynthesizer(Synthesizer):
           TrainingInterrupted: after `request_stop`.
         """
 
-    @abc.abstractmethod
-    def request_stop(self) -> None:
-        """Ends training soon with TrainingInterrupted, state saved. Callable from a signal handler."""
-
     def sample(self, num_images: int, *, labels: np.ndarray | None = None, seed: int | None = None
                ) -> tuple[np.ndarray, np.ndarray]:
         self._generator = self._generator or load_generator(self.folder.generator)
@@ -162,10 +162,6 @@ class RunSynthesizer(Synthesizer):
         if not self.folder.statement_json.exists():
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
         return verification.run_statement(self.folder.path)
-
-    @abc.abstractmethod
-    def step_event(self) -> dp_accounting.DpEvent | None:
-        """Cost of one charge under the resolved settings; None of a method that is not private."""
 
     def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None,
                license_text: str | None = None, with_metrics: bool = False) -> pathlib.Path:
@@ -212,6 +208,72 @@ class RunSynthesizer(Synthesizer):
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.num_classes,
             latent_distribution=self.config.latent_distribution, class_names=class_names, **kwargs,
             assets={**_statement_files(statement, model, ledger), "LICENSE": LICENSE, **(terms or {})})
+
+
+class Learner(abc.ABC):
+    """A generator and what it learns from, in steps that a `Loop` takes.
+
+    Attributes:
+      student: the generator.
+      REPORT_EVERY: after how many steps, at most 100, callbacks are told.
+    """
+
+    student: AveragedGenerator
+    REPORT_EVERY: ClassVar[int] = 100
+
+    @abc.abstractmethod
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+
+    @abc.abstractmethod
+    def train(self, step: int, *charge: int) -> float:
+        """One step, paid for by the charge of this index; a method that is not private is given none.
+
+        Returns:
+          The generator's loss, a function of what was released.
+        """
+
+    @abc.abstractmethod
+    def guarantee(self, num_steps: int, ledger: PrivacyLedger | None) -> Guarantee:
+        """What the method tells of its privacy, after so many steps that this ledger was charged for."""
+
+    def warm_up(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 (most have none)
+        """What is done before the first charge; raises KeyboardInterrupt once `stopped()`. By default nothing."""
+
+    def finish(self, private: pathlib.Path) -> None:  # noqa: B027 (most have nothing)
+        """Writes what only the owner of the records may see into the run's private folder. By default nothing."""
+
+
+class LoopSynthesizer(RunSynthesizer):
+    """Trains a `Learner` by a `Loop`: each step is charged, unless the method is not private."""
+
+    @abc.abstractmethod
+    def _learner(self, dataset: Dataset, noise: NoiseSource) -> Learner:
+        """What is trained, by `self.config`, which is resolved.
+
+        Raises:
+          DataError: the records are too few, or otherwise not what the method needs.
+        """
+
+    def _identity(self, dataset: Dataset) -> Identity:
+        """What a resumed run must find again."""
+        return identity_of(dataset)
+
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config, event, noise = self.config, self.config.step_event(), noise_source(self.config)
+        learner = self._learner(dataset, noise)
+        with opened(self.folder, config, self._identity(dataset), event) as ledger:
+            self._stop_requested = False
+            loop = Loop(self.folder, learner.student, learner.variables(), num_steps=config.num_steps,
+                        checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
+                        event=event, report_every=learner.REPORT_EVERY, stopped=self._stopped)
+            if not loop.has_snapshot:
+                learner.warm_up(self._stopped)
+            loop.run(learner.train)
+            learner.finish(self.folder.private)
+        statement = make_statement(config, learner.guarantee(loop.done, ledger), ledger, loop.num_burnt, noise,
+                                   len(dataset))
+        return learner.student, statement | {"num_steps": loop.done}
 
 
 def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None,

@@ -14,6 +14,7 @@ from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.mechanisms.noise import SecretStream
 from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.settings import at_least, between, positive, setting
+from datalens_tf.training.adam import adam
 from datalens_tf.training.student import BatchStudent
 
 
@@ -174,16 +175,6 @@ class CriticTraining:
                 tape.watch(weights)
                 loss = self._critic.loss(weights, real, fake, real_labels, batches.mix[i],
                                          self._config.gradient_penalty)
-            state = adam(self._config, state, tape.gradient(loss, weights))
+            steps = state[-1] + 1.0
+            state = [*adam(self._config, state[:-1], tape.gradient(loss, weights), steps), steps]
         return state
-
-
-def adam(config: CriticConfig, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """One step of Adam (Kingma and Ba 2015) on weights, first moments, second moments and the number of steps."""
-    count, steps = len(gradients), state[-1] + 1.0
-    rate = config.learning_rate * tf.sqrt(1.0 - config.beta_2**steps) / (1.0 - config.beta_1**steps)
-    first = [config.beta_1 * m + (1 - config.beta_1) * g for m, g in zip(state[count:2 * count], gradients)]
-    second = [config.beta_2 * v + (1 - config.beta_2) * tf.square(g)
-              for v, g in zip(state[2 * count:3 * count], gradients)]
-    weights = [w - rate * m / (tf.sqrt(v) + 1e-8) for w, m, v in zip(state[:count], first, second)]
-    return [*weights, *first, *second, steps]

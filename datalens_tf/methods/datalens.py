@@ -187,7 +187,7 @@ def privacy_statement(*, config: DataLensConfig, mechanism: TopAgg, ledger: Priv
       mechanism: the mechanism whose releases were charged.
       ledger, num_burnt, noise, num_records: as for `make_statement`.
     """
-    event = mechanism.dp_event(config.batch_size)
+    event = config.step_event()
     facts = {
         "num_teachers": config.num_teachers,
         "batch_size": config.batch_size,

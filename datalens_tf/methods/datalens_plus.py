@@ -28,30 +28,24 @@ records per class are released with the sums, not read.
 import dataclasses
 import functools
 import typing
-from typing import Any
 
-import dp_accounting
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files, _validate, rng
-from datalens_tf.accounting.statement import Guarantee, make_statement
-from datalens_tf.data.datasets import Dataset, usable_only
-from datalens_tf.data.identity import Fingerprint
+from datalens_tf.accounting.statement import Guarantee
+from datalens_tf.data.datasets import Dataset
 from datalens_tf.errors import TrainingInterrupted
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
-from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
+from datalens_tf.mechanisms.mean_embedding import RandomFourierFeatures
 from datalens_tf.methods import moments
-from datalens_tf.methods.base import RunSynthesizer
-from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, Features, feature_batches
+from datalens_tf.methods.embedding import EmbeddingConfig, Features, ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.settings import at_least, between, one_of, setting
 from datalens_tf.training import classifier
-from datalens_tf.training.checkpoint import exclusive
 from datalens_tf.training.feature_network import FeatureNetwork
-from datalens_tf.training.loop import Loop
-from datalens_tf.training.releases import Releases, calibrated
+from datalens_tf.training.releases import Releases
 
 CHOOSE_WHEN = "the most useful pictures at a given epsilon are wanted; the best in our tables from 1,000 records on"
 
@@ -143,9 +137,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         return tuple(filter(None, charges))
 
     @property
-    def num_charges(self) -> int:
-        """Number of charges of the whole run."""
-        return sum(self.release_charges)
+    def num_optional(self) -> int:
+        return int(self.selection_charges > 0)
 
     @property
     def choices(self) -> tuple[tuple[tuple[str, ...], float, float], ...]:
@@ -196,35 +189,28 @@ _CLUSTERS = (" those of clusters, whichever of them had and has the record, by a
 _CHUNK = 1000  # images drawn at once
 
 
-class DataLensPlus(RunSynthesizer):
+class DataLensPlus(ReleasingSynthesizer):
     """A `RunSynthesizer` by DataLens+; its settings are a `DataLensPlusConfig`."""
 
     config_class = DataLensPlusConfig
-    _loop: Loop | None = None
-    _stop_requested: bool | None = None  # None: nothing that could be saved has begun
 
-    def _train(self, dataset: Dataset) -> tuple["Fitted", dict[str, Any]]:
-        config = self.config = calibrated(self.config)
-        self.folder.create()
-        with exclusive(self.folder.path):
-            identity = {"num_records": len(dataset),
-                        "checksum": Fingerprint.of(dataset)}
-            num_records, dataset, self._stop_requested = len(dataset), usable_only(dataset), False
-            releases = Releases(config, self.folder, identity, num_optional=int(config.selection_charges > 0))
-            sources = {}
-            if config.mean_charges:
-                fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
-                sources["moments"] = fit(config, dataset, releases)
-            if config.embedding_charges:
-                sources["embedding"] = self._embedding(dataset, releases, self._features(sources.get("moments")))
-            fitted = Fitted(config, sources)
-            chosen = self._chosen(dataset, fitted, releases)
-            fitted.choose(0 if chosen is None else chosen)
+    def _made(self, dataset: Dataset, releases: Releases) -> tuple["Fitted", Guarantee]:
+        config = self.config
+        sources = {}
+        if config.mean_charges:
+            fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
+            sources["moments"] = fit(config, dataset, releases)
+        if config.embedding_charges:
+            _, student = self._fitted(dataset, releases, self._features(sources.get("moments")))
+            sources["embedding"] = student.released()
+        fitted = Fitted(config, sources)
+        chosen = self._chosen(dataset, fitted, releases)
+        fitted.choose(0 if chosen is None else chosen)
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
         if config.selection_charges:
             parts.append("no choice" if chosen is None else "choice")
-        guarantee = Guarantee(
+        return fitted, Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={name: getattr(config, name) for name in (
                 "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
@@ -237,8 +223,6 @@ class DataLensPlus(RunSynthesizer):
                      "that reached the generator because the run was interrupted.",
             seeds=f"seed {config.seed} for random features, weights, latents, labels and classifiers of synthetic "
                   "images")
-        return fitted, make_statement(config, guarantee, releases.ledger, releases.num_burnt, releases.noise,
-                                      num_records)
 
     def _features(self, source: tf.Module | None) -> Features:
         """Features that are released: of pixels, and learned from images of the moments."""
@@ -264,19 +248,6 @@ class DataLensPlus(RunSynthesizer):
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
 
-    def _embedding(self, dataset: Dataset, releases: Releases, features: Features) -> tf.Module:
-        """The generator fitted to one release of mean embeddings."""
-        config = self.config
-        mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
-            feature_batches(dataset, features), config.num_classes))
-        student = EmbeddingStudent(config, mechanism.means(noisy), features)
-        self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
-                          checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                          ledger=releases.ledger)
-        self._loop.stop_requested = self._stop_requested
-        self._loop.run(student.train)
-        return student.released()
-
     def _chosen(self, dataset: Dataset, fitted: "Fitted", releases: Releases) -> int | None:
         """The candidate whose images make the best classifier of the records, as far as noise lets that be seen.
 
@@ -293,7 +264,7 @@ class DataLensPlus(RunSynthesizer):
                 return np.zeros(count)
             predictions = []
             for candidate in range(count):
-                if self._stop_requested:
+                if self._stopped():
                     raise TrainingInterrupted(f"Interrupted before a candidate was chosen; state saved in "
                                               f"{self.folder.path}. Continue with --resume.")
                 fitted.choose(candidate)
@@ -306,16 +277,6 @@ class DataLensPlus(RunSynthesizer):
 
         _, noisy = releases.get(functools.partial(CorrectCounts, num_candidates=count), counted)
         return int(np.argmax(noisy))
-
-    def step_event(self) -> dp_accounting.DpEvent:
-        return dp_accounting.GaussianDpEvent(self.config.noise_multiplier)
-
-    def request_stop(self) -> None:
-        if self._stop_requested is None:
-            raise KeyboardInterrupt
-        self._stop_requested = True
-        if self._loop is not None:
-            self._loop.stop_requested = True
 
 
 class Fitted:

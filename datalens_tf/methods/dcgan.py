@@ -7,23 +7,19 @@ generator is trained on its non-saturating loss.
 
 import dataclasses
 import typing
-from typing import Any
 
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.accounting.statement import Guarantee, make_statement
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import Guarantee
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, to_unit, usable_only
-from datalens_tf.data.identity import Fingerprint
 from datalens_tf.errors import DataError
-from datalens_tf.mechanisms.noise import noise_source
-from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.mechanisms.noise import NoiseSource
+from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.models.discriminator import EnsembleDiscriminator
 from datalens_tf.settings import at_least, between, positive, setting
-from datalens_tf.training.checkpoint import exclusive
-from datalens_tf.training.loop import Loop
-from datalens_tf.training.run_folder import open_unpriced_run
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 CHOOSE_WHEN = "the same generator without privacy is wanted, to see what privacy costs; NOT PRIVATE"
@@ -54,42 +50,7 @@ class DcganConfig(MethodConfig):
     ADJACENCY: typing.ClassVar[str] = "none"
 
 
-class Dcgan(RunSynthesizer):
-    """A `RunSynthesizer` by a DC-GAN; its settings are a `DcganConfig`. NOT PRIVATE."""
-
-    config_class = DcganConfig
-    _loop: Loop | None = None
-
-    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
-        config = self.config
-        self.folder.create()
-        with exclusive(self.folder.path):
-            open_unpriced_run(self.folder, config, {
-                "num_records": len(dataset), "checksum": Fingerprint.of(dataset)})
-            usable = usable_only(dataset)
-            if not len(usable):
-                raise DataError(f"{dataset.name}: no record is of one of the declared classes: check them.")
-            gan = Gan(config, usable)
-            self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
-                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks)
-            self._loop.run(gan.train)
-        guarantee = Guarantee(
-            event=None, adjacency="none", facts={"batch_size": config.batch_size}, assumptions=(),
-            released="The generator was trained against a discriminator of the records, without noise.",
-            seeds=f"seed {config.seed} for everything")
-        return gan.student, make_statement(config, guarantee, None, 0, noise_source(config), len(dataset)) | {
-            "num_steps": config.num_steps}
-
-    def step_event(self) -> None:
-        return None
-
-    def request_stop(self) -> None:
-        if self._loop is None:  # Nothing that could be saved has begun.
-            raise KeyboardInterrupt
-        self._loop.stop_requested = True
-
-
-class Gan:
+class Gan(Learner):
     """Generator and discriminator.
 
     Args:
@@ -110,7 +71,6 @@ class Gan:
         self._step = tf.function(self._train_step, autograph=False)
 
     def variables(self) -> list[tf.Variable]:
-        """All there is to save."""
         return [*self.student.variables(), *self._discriminator.variables, *self._optimizer.variables()]
 
     def train(self, step: int) -> float:
@@ -120,6 +80,12 @@ class Gan:
         labels = stream.integers(0, self._config.num_classes, size)
         return float(self._step(to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen],
                                 draw_latents(self._config, stream, size), labels))
+
+    def guarantee(self, num_steps: int, ledger: PrivacyLedger | None) -> Guarantee:
+        return Guarantee(
+            event=None, adjacency="none", facts={"batch_size": self._config.batch_size}, assumptions=(),
+            released="The generator was trained against a discriminator of the records, without noise.",
+            seeds=f"seed {self._config.seed} for everything")
 
     def _train_step(self, real, real_labels, latents, labels):
         fakes = self.student.generator([latents, labels], training=True)
@@ -137,3 +103,15 @@ class Gan:
     def _logits(self, images, labels):
         """Logits of one discriminator, [B]; a batch is normalised by its own statistics."""
         return self._discriminator((images[None], tf.one_hot(labels, self._config.num_classes)[None]))[0]
+
+
+class Dcgan(LoopSynthesizer):
+    """A `RunSynthesizer` by a DC-GAN; its settings are a `DcganConfig`. NOT PRIVATE."""
+
+    config_class = DcganConfig
+
+    def _learner(self, dataset: Dataset, noise: NoiseSource) -> Gan:
+        usable = usable_only(dataset)
+        if not len(usable):
+            raise DataError(f"{dataset.name}: no record is of one of the declared classes: check them.")
+        return Gan(self.config, usable)

@@ -22,28 +22,22 @@ examples are clipped one by one, too, and the discriminator learns by SGD. What 
 """
 
 import dataclasses
-import math
 import typing
-from typing import Any
 
-import dp_accounting
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate, rng
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.statement import Guarantee, make_statement
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import Guarantee
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, to_unit, usable_only
-from datalens_tf.data.identity import Fingerprint
 from datalens_tf.mechanisms.gaussian_sum import GaussianSum
-from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
-from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, poisson_sample, secret_stream
+from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.models.critic import Critic
 from datalens_tf.settings import at_least, between, one_of, positive, setting
-from datalens_tf.training.checkpoint import exclusive
-from datalens_tf.training.loop import Loop
-from datalens_tf.training.run_folder import open_run
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 CHOOSE_WHEN = "a baseline that trains a discriminator by DP-SGD is wanted"
@@ -110,6 +104,18 @@ class DpGanConfig(MethodConfig):
         _validate.require(self.generator_batch_size % 2 == 0, "generator_batch_size", self.generator_batch_size,
                           "to be even")
 
+    def mechanism(self) -> GaussianSum:
+        """A step's: a noisy sum of one gradient per record."""
+        return GaussianSum(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier, adjacency=self.ADJACENCY,
+                           sampling_probability=self.sampling_probability)
+
+    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+        """See `RunConfig.resolved`: the sampling probability, and the noise that the budget asks for over all steps."""
+        config = self
+        if config.sampling_probability is None:
+            config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
+        return accountants.calibrated(config, config.num_steps, decimals=4)
+
 
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient is clipped to the l2 norm {clip_norm:g} before it is summed, whatever the "
@@ -125,49 +131,7 @@ _ASSUMPTIONS = (
 _CHUNK = 64  # examples whose gradients are in memory at once
 
 
-class DpGan(RunSynthesizer):
-    """A `RunSynthesizer` by DP-GAN; its settings are a `DpGanConfig`."""
-
-    config_class = DpGanConfig
-    _loop: Loop | None = None
-
-    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
-        config = self.config = _resolved(self.config, len(dataset))
-        # The sampling probability stays that of all records.
-        gan = PrivateGan(config, usable_only(dataset), noise_source(config))
-        event = gan.mechanism.dp_event()
-        self.folder.create()
-        with exclusive(self.folder.path):
-            ledger = open_run(self.folder, config, {
-                "num_records": len(dataset),
-                "checksum": Fingerprint.of(dataset)}, event)
-            self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
-                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                              ledger=ledger, event=event)
-            self._loop.run(gan.train)
-        guarantee = Guarantee(
-            event=event, adjacency=config.ADJACENCY, assumptions=_ASSUMPTIONS,
-            facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
-                   "clip_norm": config.clip_norm, "l2_sensitivity": gan.mechanism.l2_sensitivity},
-            released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
-                     "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of "
-                     "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator "
-                     "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in "
-                     "interruptions.",
-            seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
-        return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
-                                           gan.noise, len(dataset))
-
-    def step_event(self) -> dp_accounting.DpEvent:
-        return _mechanism(self.config).dp_event()
-
-    def request_stop(self) -> None:
-        if self._loop is None:  # Nothing that could be saved has begun.
-            raise KeyboardInterrupt
-        self._loop.stop_requested = True
-
-
-class PrivateGan:
+class PrivateGan(Learner):
     """Generator and discriminator.
 
     Args:
@@ -178,7 +142,7 @@ class PrivateGan:
 
     def __init__(self, config: DpGanConfig, dataset: Dataset, noise: NoiseSource):
         self._config, self._dataset, self.noise = config, dataset, noise
-        self.mechanism = _mechanism(config)
+        self.mechanism = config.mechanism()
         self.student = AveragedGenerator(config)
         self.critic = Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
                              seed=config.seed)
@@ -190,7 +154,6 @@ class PrivateGan:
         self._loss = tf.Variable(0.0)  # of the generator, for steps that do not train it
 
     def variables(self) -> list[tf.Variable]:
-        """All there is to save."""
         return [*self.student.variables(), *self.critic.weights, *self._optimizer.variables(), self._loss]
 
     def train(self, step: int, charge: int) -> float:
@@ -209,6 +172,19 @@ class PrivateGan:
                 labels = np.tile(stream.integers(0, config.num_classes, count // 2), 2)  # Two images of each.
                 self._loss.assign(self._teach(latents, labels, blur))
         return float(self._loss)
+
+    def guarantee(self, num_steps: int, ledger: PrivacyLedger) -> Guarantee:
+        config = self._config
+        return Guarantee(
+            event=config.step_event(), adjacency=config.ADJACENCY, assumptions=_ASSUMPTIONS,
+            facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
+                   "clip_norm": config.clip_norm, "l2_sensitivity": self.mechanism.l2_sensitivity},
+            released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
+                     "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of "
+                     "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator "
+                     "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in "
+                     "interruptions.",
+            seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
 
     def clipped_sum(self, chosen: np.ndarray, blur: np.ndarray) -> np.ndarray:
         """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d].
@@ -275,12 +251,6 @@ class PrivateGan:
         return logits if self._config.loss == "wasserstein" else tf.nn.softplus(logits)
 
 
-def _mechanism(config: DpGanConfig) -> GaussianSum:
-    """Mechanism that releases a step's gradient."""
-    return GaussianSum(clip_norm=config.clip_norm, noise_multiplier=config.noise_multiplier,
-                       adjacency=config.ADJACENCY, sampling_probability=config.sampling_probability)
-
-
 def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:
     """Distance of images over that of their latents (Mao et al. 2019, equation 3, of means).
 
@@ -305,14 +275,10 @@ def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
     return legacy.Adam(config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
 
 
-def _resolved(config: DpGanConfig, num_records: int) -> DpGanConfig:
-    """Fills in the sampling probability of this many records, and the noise for the budget, where none is given."""
-    if config.sampling_probability is None:
-        config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
-    if config.noise_multiplier is None:
-        mechanism = _mechanism(config.replace(noise_multiplier=1.0))
-        multiplier = accountants.calibrate(
-            lambda z: mechanism.with_noise(z).dp_event(), config.num_steps, config.epsilon, config.delta,
-            config.accountant, config.ADJACENCY)
-        config = config.replace(noise_multiplier=math.ceil(multiplier * 1e4) / 1e4)
-    return config
+class DpGan(LoopSynthesizer):
+    """A `RunSynthesizer` by DP-GAN; its settings are a `DpGanConfig`."""
+
+    config_class = DpGanConfig
+
+    def _learner(self, dataset: Dataset, noise: NoiseSource) -> PrivateGan:
+        return PrivateGan(self.config, usable_only(dataset), noise)  # The sampling probability is that of all records.

@@ -18,23 +18,16 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
 import dataclasses
 import functools
 import typing
-from typing import Any
 
-import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.accounting.statement import Guarantee, make_statement
-from datalens_tf.data.datasets import Dataset, chunks, usable_only
-from datalens_tf.data.identity import Fingerprint
-from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
+from datalens_tf.accounting.statement import Guarantee
+from datalens_tf.data.datasets import Dataset, chunks
+from datalens_tf.mechanisms.mean_embedding import RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.methods.base import RunSynthesizer
-from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, feature_batches
-from datalens_tf.training.checkpoint import exclusive
-from datalens_tf.training.loop import Loop
-from datalens_tf.training.releases import Releases, calibrated
-from datalens_tf.training.student import AveragedGenerator
+from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer
+from datalens_tf.training.releases import Releases
 
 CHOOSE_WHEN = "a result is wanted in a minute or two, and pictures may be coarse"
 
@@ -64,37 +57,24 @@ _CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoen
           "records' second moments, with as much noise.")
 
 
-class DpMerf(RunSynthesizer):
+class DpMerf(ReleasingSynthesizer):
     """A `RunSynthesizer` by DP-MERF; its settings are a `DpMerfConfig`."""
 
     config_class = DpMerfConfig
-    _loop: Loop | None = None
 
-    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
-        config = self.config = calibrated(self.config)
-        self.folder.create()
-        with exclusive(self.folder.path):
-            identity = {"num_records": len(dataset),
-                        "checksum": Fingerprint.of(dataset)}
-            num_records, dataset = len(dataset), usable_only(dataset)
-            releases = Releases(config, self.folder, identity)
-            frequencies = RandomFourierFeatures(
-                num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
-                dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
-            if config.autoencoder_dim:
-                moment, noisy = releases.get(
-                    functools.partial(SecondMoment, clip_norm=config.autoencoder_clip_norm),
-                    lambda moment: moment.sums(images for images, _ in chunks(dataset)))
-                frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
-            features = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
-            mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
-                feature_batches(dataset, features), config.num_classes))
-            student = EmbeddingStudent(config, mechanism.means(noisy), features)
-            self._loop = Loop(self.folder, student, student.variables(), num_steps=config.fit_steps,
-                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                              ledger=releases.ledger)
-            self._loop.run(student.train)
-        guarantee = Guarantee(
+    def _made(self, dataset: Dataset, releases: Releases) -> tuple[EmbeddingStudent, Guarantee]:
+        config = self.config
+        frequencies = RandomFourierFeatures(
+            num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
+            dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
+        if config.autoencoder_dim:
+            moment, noisy = releases.get(
+                functools.partial(SecondMoment, clip_norm=config.autoencoder_clip_norm),
+                lambda moment: moment.sums(images for images, _ in chunks(dataset)))
+            frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
+        features = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
+        mechanism, student = self._fitted(dataset, releases, features)
+        return student, Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features,
                    "autoencoder_dim": config.autoencoder_dim,
@@ -104,15 +84,3 @@ class DpMerf(RunSynthesizer):
                      "Gaussian noise of {noise_multiplier_per_step:.6g} times the sensitivity on every coordinate. The "
                      "generator was fitted to these numbers alone." + (_CODES if config.autoencoder_dim else ""),
             seeds=f"seed {config.seed} for random features, weights, latents and labels")
-        return student, make_statement(config, guarantee, releases.ledger, releases.num_burnt, releases.noise,
-                                       num_records)
-
-    def step_event(self) -> dp_accounting.DpEvent:
-        return MeanEmbedding(noise_multiplier=self.config.noise_multiplier).dp_event()
-
-    def request_stop(self) -> None:
-        if self._loop is None:  # Nothing that could be saved has begun.
-            raise KeyboardInterrupt
-        self._loop.stop_requested = True
-
-

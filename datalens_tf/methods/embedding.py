@@ -1,17 +1,27 @@
 """Generators fitted to released mean embeddings: the settings and the training that several methods share."""
 
+import abc
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate, rng
+from datalens_tf.accounting import accountants
+from datalens_tf.accounting.statement import Guarantee, make_statement
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import CHUNK, Dataset, chunks, padded
+from datalens_tf.data.datasets import CHUNK, Dataset, chunks, padded, usable_only
+from datalens_tf.data.identity import identity_of
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
+from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import at_least, positive, setting
+from datalens_tf.training.loop import Loop
+from datalens_tf.training.releases import Releases, largest_release
+from datalens_tf.training.run_folder import opened
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 Features = Callable[[tf.Tensor], tf.Tensor]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
@@ -68,6 +78,18 @@ class EmbeddingConfig(MethodConfig):
         """Number of charges of the whole run."""
         return sum(self.release_charges)
 
+    @property
+    def num_optional(self) -> int:
+        """How many of the last releases a run can do without."""
+        return 0
+
+    def mechanism(self) -> MeanEmbedding:
+        """What releases the embeddings where one charge pays for them; every charge costs what that one costs."""
+        return MeanEmbedding(noise_multiplier=self.noise_multiplier)
+
+    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+        return accountants.calibrated(self, self.num_charges, precision=1e-9)
+
 
 def numbers(name: str, text: str) -> tuple[float, ...]:
     """Numbers that a setting lists; raises InvalidArgumentError."""
@@ -106,6 +128,38 @@ class EmbeddingStudent(AveragedGenerator):
             loss = embedding_distance(features, self._means)
         self.minimize(loss, tape)
         return loss
+
+
+class ReleasingSynthesizer(RunSynthesizer):
+    """Releases a few sums over all records, each once, and makes a generator of them."""
+
+    @abc.abstractmethod
+    def _made(self, dataset: Dataset, releases: Releases) -> tuple[AveragedGenerator, Guarantee]:
+        """The generator, and what the method tells of its privacy.
+
+        Args:
+          dataset: the records that are of a declared class.
+          releases: through which alone the generator learns of them.
+        """
+
+    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config = self.config
+        with opened(self.folder, config, identity_of(dataset), config.step_event(), largest_release(config)) as ledger:
+            self._stop_requested = False
+            releases = Releases(config, self.folder, ledger, config.num_optional)
+            generator, guarantee = self._made(usable_only(dataset), releases)
+        return generator, make_statement(config, guarantee, ledger, releases.num_burnt, releases.noise, len(dataset))
+
+    def _fitted(self, dataset: Dataset, releases: Releases, features: Features
+                ) -> tuple[MeanEmbedding, EmbeddingStudent]:
+        """Releases the mean embeddings, and fits a generator to them; the mechanism that released them, and it."""
+        mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
+            feature_batches(dataset, features), self.config.num_classes))
+        student = EmbeddingStudent(self.config, mechanism.means(noisy), features)
+        Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
+             checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,
+             stopped=self._stopped).run(student.train)
+        return mechanism, student
 
 
 def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:

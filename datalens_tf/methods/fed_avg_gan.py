@@ -69,6 +69,11 @@ class FedAvgGanConfig(FederatedConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "add-or-remove-one-user"
 
+    def mechanism(self) -> GaussianSum:
+        """A round's: a sum of one vector per user."""
+        return GaussianSum(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
+                           adjacency="add-or-remove-one", sampling_probability=self.sampling_probability)
+
 
 _ASSUMPTIONS = (
     "Every record is of one of {num_users} users.",
@@ -102,18 +107,11 @@ class FederatedAverage(FederatedGan):
     ASSUMPTIONS, RELEASED, SEEDED, REPORT_EVERY = _ASSUMPTIONS, _RELEASED, "weights, latents and labels", 10
 
     def __init__(self, config: FedAvgGanConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
-        self._config, self._dataset, self._users, self._noise = config, dataset, users, noise
-        self._mechanism = self.mechanism(config, config.noise_multiplier)
+        super().__init__(config, dataset, users, noise)
         critic = WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
         self.weights = [tf.Variable(weight[0]) for weight in critic.initial(1, config.seed)]
         self.student = _Student(config, critic)
         self._training = CriticTraining(config, critic)
-
-    @classmethod
-    def mechanism(cls, config: FedAvgGanConfig, noise_multiplier: float) -> GaussianSum:
-        """Mechanism of a round: a sum of one vector per user."""
-        return GaussianSum(clip_norm=config.clip_norm, noise_multiplier=noise_multiplier, adjacency="add-or-remove-one",
-                           sampling_probability=config.sampling_probability)
 
     def variables(self) -> list[tf.Variable]:
         return [*self.student.variables(), *self.weights]

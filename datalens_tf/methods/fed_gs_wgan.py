@@ -73,6 +73,11 @@ class FedGsWganConfig(FederatedConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
     ADJACENCY: typing.ClassVar[str] = "replace-one-user"
 
+    def mechanism(self) -> SanitizedGradients:
+        """What one user answers by."""
+        return SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
+                                  num_images=self.batch_size, num_discriminators=1)
+
 
 _ASSUMPTIONS = (
     "Every record is of one of {num_users} users. Each user has a discriminator of its own, which sees this user's "
@@ -166,18 +171,12 @@ class FederatedGsWgan(FederatedGan):
     ASSUMPTIONS, RELEASED, SEEDED = _ASSUMPTIONS, _RELEASED, "weights, latents, labels and batches"
 
     def __init__(self, config: FedGsWganConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
-        self._config, self._mechanism = config, self.mechanism(config, config.noise_multiplier)
+        super().__init__(config, dataset, users, noise)
         self.student = SanitizedStudent(config)
         self.users = Users(config, dataset, users, self._mechanism, noise)
         self._rounds = [range(start, min(start + config.users_per_round, config.num_users))
                         for start in range(0, config.num_users, config.users_per_round)]
         self._bytes = tf.Variable(tf.zeros([3], tf.int64))  # to users for the warm-up, to them afterwards, from them
-
-    @classmethod
-    def mechanism(cls, config: FedGsWganConfig, noise_multiplier: float) -> SanitizedGradients:
-        """Mechanism of one user's answer."""
-        return SanitizedGradients(clip_norm=config.clip_norm, noise_multiplier=noise_multiplier,
-                                  num_images=config.batch_size, num_discriminators=1)
 
     def variables(self) -> list[tf.Variable]:
         return [*self.student.variables(), *self.users.critics.variables(), self._bytes]

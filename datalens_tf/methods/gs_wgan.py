@@ -17,32 +17,27 @@ Generators", NeurIPS 2020, centralized setting. What deviates:
 
 import dataclasses
 import json
+import pathlib
 import secrets
 import typing
 from collections.abc import Callable
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _files, rng
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee, make_statement, round_up
+from datalens_tf.accounting.statement import Guarantee, round_up
 from datalens_tf.data.datasets import Dataset
-from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import DataError
-from datalens_tf.mechanisms.noise import NoiseSource, noise_source
+from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
-from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.methods.critics import CriticConfig, Critics, SanitizedStudent
 from datalens_tf.settings import at_least, one_of, setting
-from datalens_tf.training.checkpoint import exclusive
-from datalens_tf.training.loop import Loop
-from datalens_tf.training.run_folder import open_run
-from datalens_tf.training.student import AveragedGenerator
 
 CHOOSE_WHEN = "the baseline of sanitized Wasserstein gradients is wanted; at honest prices it needs a large epsilon"
 
@@ -77,6 +72,15 @@ class GsWganConfig(CriticConfig):
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
 
+    def mechanism(self) -> SanitizedGradients:
+        """A step's: one picked discriminator's gradients for the images of a batch."""
+        return SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
+                                  num_images=self.batch_size, num_discriminators=self.num_discriminators)
+
+    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+        """See `RunConfig.resolved`: the noise that the budget asks for over all steps."""
+        return accountants.calibrated(self, self.num_steps, precision=1e-6)
+
 
 _ASSUMPTIONS = (
     "Every record is in at most one of {num_discriminators} partitions, by its index and a public seed alone. Each "
@@ -106,57 +110,8 @@ _ACCOUNTING = (
 # Edges of the histogram of gradient norms, in clip norms.
 _NORMS = np.concatenate([[0.0], 2.0 ** np.arange(-8, 8.5, 0.5), [np.inf]])
 
-class GsWgan(RunSynthesizer):
-    """A `RunSynthesizer` by GS-WGAN; its settings are a `GsWganConfig`.
 
-    For those who tune clip_norm, `private/gradient_norms.json` counts the norms of the images' gradients before and
-    after clipping. They are computed from the records, without noise: the file must not be shared.
-    """
-
-    config_class = GsWganConfig
-    _loop: Loop | None = None
-
-    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
-        config = self.config
-        if len(dataset) < config.num_discriminators:
-            raise DataError(f"Expected a record for each discriminator, got {len(dataset)} for num_discriminators="
-                            f"{config.num_discriminators}. Use fewer discriminators or more data.")
-        config = self.config = _calibrated(config)
-        mechanism, noise = _mechanism(config, config.noise_multiplier), noise_source(config)
-        self.folder.create()
-        with exclusive(self.folder.path):
-            identity = {"num_records": len(dataset),
-                        "checksum": Fingerprint.of(dataset)}
-            ledger = open_run(self.folder, config, identity, mechanism.dp_event())
-            gan = GradientSanitizedGan(config, dataset, mechanism, noise)
-            self._loop = Loop(self.folder, gan.student, gan.variables(), num_steps=config.num_steps,
-                              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
-                              ledger=ledger, event=mechanism.dp_event())
-            if not self._loop.has_snapshot:
-                gan.warm_up(lambda: self._loop.stop_requested)
-            self._loop.run(gan.train)
-            _files.atomic_write(self.folder.private / "gradient_norms.json", json.dumps(gan.gradient_norms()) + "\n")
-        facts, warning = _as_published(config, mechanism, ledger, noise)
-        guarantee = Guarantee(
-            event=mechanism.dp_event(), assumptions=_ASSUMPTIONS, released=_RELEASED + warning,
-            facts={"num_discriminators": config.num_discriminators, "batch_size": config.batch_size,
-                   "clip_norm": config.clip_norm, "noise_stddev": mechanism.noise_stddev,
-                   "l2_sensitivity": mechanism.l2_sensitivity} | facts,
-            seeds=f"seed {config.seed} for weights, latents, labels and batches, and seed {config.partition_seed} for "
-                  "the partitions")
-        return gan.student, make_statement(config, guarantee, ledger, self._loop.num_burnt,
-                                           noise, len(dataset))
-
-    def step_event(self) -> dp_accounting.DpEvent:
-        return _mechanism(self.config, self.config.noise_multiplier).dp_event()
-
-    def request_stop(self) -> None:
-        if self._loop is None:  # Nothing that could be saved has begun.
-            raise KeyboardInterrupt
-        self._loop.stop_requested = True
-
-
-class GradientSanitizedGan:
+class GradientSanitizedGan(Learner):
     """The generator, its discriminators, and the noise between them.
 
     Args:
@@ -174,7 +129,6 @@ class GradientSanitizedGan:
         self._norms = tf.Variable(tf.zeros([2, len(_NORMS)], tf.int64))  # The last count: not finite.
 
     def variables(self) -> list[tf.Variable]:
-        """All there is to save."""
         return [*self.student.variables(), *self.critics.variables(), self._norms]
 
     def warm_up(self, stopped: Callable[[], bool]) -> None:
@@ -201,6 +155,20 @@ class GradientSanitizedGan:
         clipped = self._mechanism.clip(gradients).numpy()
         self._count(gradients.numpy(), clipped)
         return self.student.train(latents, labels, self._mechanism.privatize(clipped, self._noise, charge))
+
+    def guarantee(self, num_steps: int, ledger: PrivacyLedger) -> Guarantee:
+        config, mechanism = self._config, self._mechanism
+        facts, warning = _as_published(config, mechanism, ledger, self._noise)
+        return Guarantee(
+            event=config.step_event(), assumptions=_ASSUMPTIONS, released=_RELEASED + warning,
+            facts={"num_discriminators": config.num_discriminators, "batch_size": config.batch_size,
+                   "clip_norm": config.clip_norm, "noise_stddev": mechanism.noise_stddev,
+                   "l2_sensitivity": mechanism.l2_sensitivity} | facts,
+            seeds=f"seed {config.seed} for weights, latents, labels and batches, and seed {config.partition_seed} for "
+                  "the partitions")
+
+    def finish(self, private: pathlib.Path) -> None:
+        _files.atomic_write(private / "gradient_norms.json", json.dumps(self.gradient_norms()) + "\n")
 
     def gradient_norms(self) -> dict[str, Any]:
         """Histogram of gradients' norms. PRIVATE: computed from the records, and from who was picked."""
@@ -233,21 +201,6 @@ def pick(config: GsWganConfig, charge: int) -> int:
     return secrets.randbelow(config.num_discriminators)
 
 
-def _mechanism(config: GsWganConfig, noise_multiplier: float) -> SanitizedGradients:
-    return SanitizedGradients(clip_norm=config.clip_norm, noise_multiplier=noise_multiplier,
-                              num_images=config.batch_size, num_discriminators=config.num_discriminators)
-
-
-def _calibrated(config: GsWganConfig) -> GsWganConfig:
-    """Fills in the noise that the budget asks for over all steps, where none is given."""
-    if config.noise_multiplier is not None:
-        return config
-    multiplier = accountants.calibrate(
-        lambda multiplier: _mechanism(config, multiplier).dp_event(),
-        config.num_steps, config.epsilon, config.delta, config.accountant, precision=1e-6)
-    return config.replace(noise_multiplier=multiplier)
-
-
 def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: PrivacyLedger, noise: NoiseSource
                   ) -> tuple[dict[str, Any], str]:
     """Claim of the paper's accounting, as a fact and as text beside what holds.
@@ -260,3 +213,19 @@ def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: P
     text = _ACCOUNTING.format(batch_size=config.batch_size, invalid=round_up(invalid), honest=round_up(ledger.spent()),
                               accountant=config.accountant)
     return {"invalid_epsilon_as_published": invalid}, text
+
+
+class GsWgan(LoopSynthesizer):
+    """A `RunSynthesizer` by GS-WGAN; its settings are a `GsWganConfig`.
+
+    For those who tune clip_norm, `private/gradient_norms.json` counts the norms of the images' gradients before and
+    after clipping. They are computed from the records, without noise: the file must not be shared.
+    """
+
+    config_class = GsWganConfig
+
+    def _learner(self, dataset: Dataset, noise: NoiseSource) -> GradientSanitizedGan:
+        if len(dataset) < self.config.num_discriminators:
+            raise DataError(f"Expected a record for each discriminator, got {len(dataset)} for num_discriminators="
+                            f"{self.config.num_discriminators}. Use fewer discriminators or more data.")
+        return GradientSanitizedGan(self.config, dataset, self.config.mechanism(), noise)

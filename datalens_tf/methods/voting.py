@@ -6,8 +6,6 @@ import pathlib
 import typing
 from typing import Any, ClassVar
 
-import dp_accounting
-
 from datalens_tf import _validate
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
@@ -34,6 +32,14 @@ class PateConfig(VotingConfig):
     generator_filters: int = 32
     generator_units: int = 256
     ema_decay: float = 0.99
+
+    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+        """With the noise that the budget asks for, where none is given: a step's price falls with its square."""
+        if self.noise_stddev is not None:
+            return self
+        multiplier = accountants.calibrate_noise_multiplier(self.num_steps, self.epsilon, self.delta, self.accountant)
+        unit = self.replace(noise_stddev=1.0).mechanism().l2_sensitivity(self.batch_size)
+        return self.replace(noise_stddev=multiplier * unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,9 +101,6 @@ class VotedSynthesizer(RunSynthesizer):
         return self._write_generator(student, directory, statement, ledger.content, class_names=names, terms=terms,
                                      version=version)
 
-    def step_event(self) -> dp_accounting.DpEvent:
-        return self.config.mechanism().dp_event(self.config.batch_size)
-
     @abc.abstractmethod
     def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
         """Statement of what the ledger's charges guarantee; see `make_statement`."""
@@ -105,20 +108,6 @@ class VotedSynthesizer(RunSynthesizer):
 
 class PateSynthesizer(VotedSynthesizer):
     """`VotedSynthesizer` for the settings of a `PateConfig`."""
-
-    def _train(self, dataset: Dataset) -> tuple[Student, dict[str, Any]]:
-        self.config = self._calibrated(self.config)
-        return super()._train(dataset)
-
-    @classmethod
-    def _calibrated(cls, config: PateConfig) -> PateConfig:
-        """Fills in the noise that the budget asks for: the price of a step falls with its square."""
-        if config.noise_stddev is not None:
-            return config
-        multiplier = accountants.calibrate_noise_multiplier(
-            config.num_steps, config.epsilon, config.delta, config.accountant)
-        unit = config.replace(noise_stddev=1.0).mechanism().l2_sensitivity(config.batch_size)
-        return config.replace(noise_stddev=multiplier * unit)
 
     @abc.abstractmethod
     def _described(self) -> tuple[str, str, dict[str, Any]]:
@@ -130,7 +119,7 @@ class PateSynthesizer(VotedSynthesizer):
                  "noise_stddev": config.noise_stddev,
                  "l2_sensitivity": mechanism.l2_sensitivity(config.batch_size), **facts}
         guarantee = Guarantee(
-            event=mechanism.dp_event(config.batch_size), facts=facts,
+            event=config.step_event(), facts=facts,
             assumptions=[text.replace("{votes}", votes) for text in _ASSUMPTIONS],
             released="{num_teachers} teacher networks were trained on disjoint parts of the data. " + released
                      + " {num_charges} steps were charged to the privacy budget; {num_burnt_charges} of them never "

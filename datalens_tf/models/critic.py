@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from datalens_tf import _validate, rng
 from datalens_tf.models.ensemble import conv_patches
+from datalens_tf.models.per_example import flattened, linear_gradients, unflattened
 
 _SLOPE = 0.2  # of leaky ReLU
 
@@ -61,14 +62,12 @@ class Critic(tf.Module):
             total = tf.reduce_sum(loss(self._score(outputs[-1], labels)))
         # Of the sum; but example i alone decides rows i of what the layers put out.
         deltas = tape.gradient(total, outputs)
-        kernels = [tf.matmul(x, delta, transpose_a=True) for x, delta in zip(inputs, deltas)]
-        biases = [tf.reduce_sum(delta, 1) for delta in deltas]
-        return tf.concat([tf.reshape(part, [tf.shape(images)[0], -1]) for part in (*kernels, *biases)], 1)
+        kernels, biases = zip(*map(linear_gradients, inputs, deltas))
+        return flattened([*kernels, *biases])
 
     def unflatten(self, vector: tf.Tensor) -> list[tf.Tensor]:
         """A vector [num_parameters] as tensors like `weights`."""
-        sizes = [weight.shape.num_elements() for weight in self.weights]
-        return [tf.reshape(part, weight.shape) for part, weight in zip(tf.split(vector, sizes), self.weights)]
+        return unflattened(vector, self.weights)
 
     def _layers(self, images):
         """Inputs of each linear layer as positions [n, p, rows], and outputs [n, p, columns]."""

@@ -1,14 +1,12 @@
-"""Durable training state: teacher and student snapshots, stored releases, and the lock of a run folder."""
+"""Durable training state: teacher and student snapshots and stored releases."""
 
-import contextlib
-import fcntl
 import json
 import os
 import pathlib
 import shutil
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -22,17 +20,6 @@ from datalens_tf.training.teachers import Bank
 _SYNC_BYTES = 2**27
 _LARGEST_RELEASE = 2**31  # bytes of a noisy sum; second moments of 64 x 64 x 3 numbers are the largest
 _PLACES = {False: "in memory", True: "in a file"}
-
-
-@contextlib.contextmanager
-def exclusive(run_dir: pathlib.Path) -> Iterator[None]:
-    """Holds the run folder for this process; raises CheckpointError if another process trains in it."""
-    with open(run_dir / "private" / "lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CheckpointError(f"{run_dir} is in use by another process: wait for it to end.") from error
-        yield
 
 
 class ReleaseStore:

@@ -507,7 +507,7 @@ class Owners:
         if "{owner}" not in config.dataset:
             raise InvalidArgumentError(f"Expected dataset={config.dataset!r} to contain {{owner}}, the owner's number: "
                                        "no record may be with two owners.")
-        self.name, self.usable = config.dataset, None
+        self.name, self.usable, self.users = config.dataset, None, None
         num_owners = _validate.known("num_owners", config.num_owners, "to be the number of owners who keep the data")
         spans = share_spans(config.num_teachers, num_owners)
         self.actors = Actors(num_owners, options, owners=True)

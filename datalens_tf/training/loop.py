@@ -25,6 +25,26 @@ _REPORT_EVERY = 100  # steps
 _CHARGED_MINUTES = 2.0
 
 
+class Interruptible:
+    """Training that can be asked to end early, once it has begun."""
+
+    _stop_requested: bool | None = None  # None until there is something that could be saved
+
+    def request_stop(self) -> None:
+        """Ends training soon with TrainingInterrupted, state saved. Callable from a signal handler.
+
+        Raises:
+          KeyboardInterrupt: nothing that could be saved has begun.
+        """
+        if self._stop_requested is None:
+            raise KeyboardInterrupt
+        self._stop_requested = True
+
+    def _stopped(self) -> bool:
+        """Whether somebody asked."""
+        return bool(self._stop_requested)
+
+
 class Loop:
     """Steps 1 to `num_steps`, or as many as are affordable, from the start or from the run folder's snapshot.
 
@@ -38,23 +58,22 @@ class Loop:
       ledger: what the run was charged; None of a method that is not private.
       event: what each step costs, charged to the ledger; None if steps cost nothing.
       report_every: after how many steps callbacks are told, where steps take long.
+      stopped: whether the loop is to end after the current step.
 
     Attributes:
       done: steps taken; charges beyond them are burnt.
-      stop_requested: set it to end the loop after the current step.
     """
 
     def __init__(self, files: RunFolder, student: AveragedGenerator, variables: Sequence[tf.Variable], *,
                  num_steps: int, checkpoint_minutes: float, callbacks: Sequence[Callback],
                  ledger: PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,
-                 report_every: int = _REPORT_EVERY):
+                 report_every: int = _REPORT_EVERY, stopped: Callable[[], bool] = lambda: False):
         self._files, self._student, self._variables, self.num_steps = files, student, list(variables), num_steps
         # Where a lost step is a lost charge, snapshots are frequent.
         self._pause = 60 * min(checkpoint_minutes, checkpoint_minutes if event is None else _CHARGED_MINUTES)
         self._callbacks, self._ledger, self._event, self.done = callbacks, ledger, event, 0
-        self._report_every = report_every
+        self._report_every, self._stopped = report_every, stopped
         self._path = files.checkpoints / "loop.npz"
-        self.stop_requested = False
 
     @property
     def has_snapshot(self) -> bool:
@@ -63,15 +82,15 @@ class Loop:
 
     @property
     def num_burnt(self) -> int:
-        """Charges of steps that were lost, of a loop whose steps are charged."""
-        return len(self._ledger.charges) - self.done
+        """Charges of steps that were lost; 0 where steps are not charged."""
+        return 0 if self._event is None else len(self._ledger.charges) - self.done
 
     def run(self, step: Callable[..., float]) -> None:
         """Calls `step(number)`, or `step(number, charge)` where steps are charged; it returns the student's loss.
 
         Raises:
           BudgetExhaustedError: the budget does not pay for one step.
-          TrainingInterrupted: `stop_requested` was set; the state is saved.
+          TrainingInterrupted: `stopped()` after a step; the state is saved.
           TrainingDivergedError: the student's loss is not finite.
           CheckpointError: the snapshot is damaged.
           LedgerError: the ledger lacks charges that the snapshot rests on.
@@ -92,7 +111,7 @@ class Loop:
             if number % min(self._report_every, _REPORT_EVERY) == 0 or last:
                 self._report(float(np.mean(losses)))
                 losses = []
-            if self.stop_requested and not last:
+            if self._stopped() and not last:
                 self._save()
                 raise TrainingInterrupted(f"Interrupted after step {number} of {self.num_steps}; state saved in "
                                           f"{self._files.path}. Continue with --resume.")

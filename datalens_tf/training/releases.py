@@ -18,11 +18,10 @@ import numpy as np
 
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.data.identity import Identity
 from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, LedgerError
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.training.checkpoint import ReleaseStore
-from datalens_tf.training.run_folder import RunFolder, open_run
+from datalens_tf.training.run_folder import RunFolder
 
 # Ten times the planned noise is a hundredth of the planned budget in mu^2, about epsilon 0.1 where 1 was asked for:
 # beyond it a generator would be made of noise. Any one burnt release but the last leaves the presets within it.
@@ -47,20 +46,25 @@ class ReleasesConfig(Protocol):
     """
 
     noise_multiplier: float | None
+    insecure_noise_seed: int | None
+    noise: str
     release_charges: tuple[int, ...]
     num_charges: int
+
+    def step_event(self) -> dp_accounting.DpEvent | None:
+        """What one charge costs."""
 
 
 class Releases:
     """Charges, draws and stores each release; a resumed run, asking in the same order, finds those that are stored.
 
-    Opens the run in its folder, of which this process holds the lock. Warns (InterruptionWarning) where burnt charges
-    made the noise larger, or leave too little for what the run can do without.
+    Warns (InterruptionWarning) where burnt charges made the noise larger, or leave too little for what the run can do
+    without.
 
     Args:
-      config: calibrated settings: `noise_multiplier` is that of one charge, and `release_charges` is the plan.
-      folder: the run folder.
-      identity: by what the run knows its data; private.
+      config: resolved settings: `noise_multiplier` is that of one charge, and `release_charges` is the plan.
+      folder: the run folder, of which this process holds the lock.
+      ledger: of the run; its `largest_event` is that of `largest_release`.
       num_optional: how many of the last releases the run can do without.
 
     Attributes:
@@ -70,14 +74,13 @@ class Releases:
 
     Raises:
       BudgetExhaustedError: the budget does not pay for what remains; nothing was charged.
-      CheckpointError, LedgerError: the folder is of another configuration or data set, damaged, or has lost its ledger.
+      CheckpointError, LedgerError: stored releases are damaged, or the ledger lacks the charges that paid for them.
     """
 
-    def __init__(self, config: ReleasesConfig, folder: RunFolder, identity: Identity, num_optional: int = 0):
-        self.noise, self.event = noise_source(config), dp_accounting.GaussianDpEvent(config.noise_multiplier)
+    def __init__(self, config: ReleasesConfig, folder: RunFolder, ledger: PrivacyLedger, num_optional: int = 0):
+        self.noise, self.event, self.ledger = noise_source(config), config.step_event(), ledger
         self._plan, self._next = config.release_charges, 1
         self._num_needed = len(self._plan) - num_optional
-        self.ledger = open_run(folder, config, identity, self.event, _composed(self.event, max(self._plan)))
         self._store = ReleaseStore(folder.releases)
         self._store.check(self.ledger)
         for release in range(1, len(self._store) + 1):
@@ -209,12 +212,9 @@ def warn_of_lost_steps(ledger: PrivacyLedger, event: dp_accounting.DpEvent, num_
                       f"epsilon stays within {ledger.epsilon_budget:g}.", InterruptionWarning, stacklevel=3)
 
 
-def calibrated(config: ReleasesConfig) -> ReleasesConfig:
-    """Fills in the noise that the budget asks for, where none is given."""
-    if config.noise_multiplier is not None:
-        return config
-    return config.replace(noise_multiplier=accountants.calibrate_noise_multiplier(
-        config.num_charges, config.epsilon, config.delta, config.accountant))
+def largest_release(config: ReleasesConfig) -> dp_accounting.DpEvent:
+    """What the costliest release of a plan costs, if no charge is burnt."""
+    return _composed(config.step_event(), max(config.release_charges))
 
 
 def _lost(ledger: PrivacyLedger, num_burnt: int) -> str:

@@ -1,7 +1,10 @@
 """The folder of a run: its files, and that they belong together."""
 
+import contextlib
+import fcntl
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import dp_accounting
@@ -63,6 +66,38 @@ class RunFolder:
         return min(made, default=None)
 
 
+@contextlib.contextmanager
+def exclusive(run_dir: pathlib.Path) -> Iterator[None]:
+    """Holds the run folder for this process; raises CheckpointError if another process trains in it."""
+    with open(run_dir / "private" / "lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CheckpointError(f"{run_dir} is in use by another process: wait for it to end.") from error
+        yield
+
+
+@contextlib.contextmanager
+def opened(files: RunFolder, config: MethodConfig, identity: Identity, event: dp_accounting.DpEvent | None,
+           largest_event: dp_accounting.DpEvent | None = None) -> Iterator[PrivacyLedger | None]:
+    """Makes the folder where there is none, holds its lock until the block ends, and opens the run in it.
+
+    Args:
+      files, config, identity, largest_event: as for `open_run`.
+      event: what a step costs; None of a method that is not private, which has no ledger: the block then gets None.
+
+    Raises:
+      DataLensError: as for `open_run`; CheckpointError also where another process trains in the folder.
+    """
+    files.create()
+    with exclusive(files.path):
+        if event is None:
+            _open_unpriced(files, config, identity)
+            yield None
+        else:
+            yield open_run(files, config, identity, event, largest_event)
+
+
 def open_run(files: RunFolder, config: MethodConfig, identity: Identity, event: dp_accounting.DpEvent,
              largest_event: dp_accounting.DpEvent | None = None) -> PrivacyLedger:
     """Creates the files of a run, or verifies that they belong to this configuration and data set.
@@ -101,7 +136,7 @@ def open_run(files: RunFolder, config: MethodConfig, identity: Identity, event: 
         secret_noise=config.insecure_noise_seed is None, largest_event=largest_event)
 
 
-def open_unpriced_run(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
+def _open_unpriced(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
     """`open_run` for a method that is not private and has no ledger."""
     if files.identity.exists():
         _check(files, config, identity)

@@ -19,9 +19,9 @@ from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingDi
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator
 from datalens_tf.models.ensemble import conv_patches
+from datalens_tf.training.adam import adam
 from datalens_tf.training.storage import FileStorage, MemoryStorage, Storage
 
-_ADAM_EPSILON = 1e-8  # As in TensorFlow 1, which the authors used.
 _CHUNK_BYTES = 18 * 2**20  # Weights of one chunk: with gradients and moments they stay near the last-level cache.
 
 
@@ -138,31 +138,6 @@ class _Chunk:
 
 _IDLE: dict[tuple, list[_Chunk]] = collections.defaultdict(list)
 _BUILDING = threading.Lock()
-
-
-def adam(config: VotingConfig | _TeacherSettings, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor],
-         step: tf.Tensor) -> list[tf.Tensor]:
-    """One Adam step (Kingma and Ba, 2015, in the form before their section 2.1), elementwise.
-
-    Args:
-      config: learning_rate, beta_1, beta_2.
-      state: weights, then first moments, then second moments.
-      gradients: one per weight, float32 or bfloat16.
-      step: 1 for the first.
-
-    Returns:
-      The new state, with moments in bfloat16.
-    """
-    count, step = len(gradients), tf.cast(step, tf.float32)
-    rate = config.learning_rate * tf.sqrt(1 - config.beta_2**step) / (1 - config.beta_1**step)
-    new = []
-    for weight, m, v, gradient in zip(state[:count], state[count:2 * count], state[2 * count:], gradients):
-        gradient = tf.cast(gradient, tf.float32)
-        m = config.beta_1 * tf.cast(m, tf.float32) + (1 - config.beta_1) * gradient
-        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)
-        new.append((weight - rate * m / (tf.sqrt(v) + _ADAM_EPSILON), tf.cast(m, tf.bfloat16),
-                    tf.cast(v, tf.bfloat16)))
-    return [array for kind in zip(*new) for array in kind]
 
 
 def build_teachers(config: VotingConfig | _TeacherSettings, size: int

@@ -11,15 +11,16 @@ from datalens_tf import rng
 from datalens_tf.accounting import accountants
 from datalens_tf.config import PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import Dataset
-from datalens_tf.data.identity import Fingerprint
+from datalens_tf.data.identity import identity_of
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
+from datalens_tf.training.loop import Interruptible
 from datalens_tf.training.releases import warn_of_lost_steps
-from datalens_tf.training.run_folder import RunFolder, open_run
+from datalens_tf.training.run_folder import RunFolder, exclusive, opened
 from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import Bank, TeacherBank, TeacherRound, TeachersBehind
 
@@ -29,7 +30,7 @@ if typing.TYPE_CHECKING:
 WARMUP_CALL = 5  # Warm-up teacher steps per visit of a chunk.
 
 
-class Trainer:
+class Trainer(Interruptible):
     """Trains a DataLens generator in a run folder, from the start or from wherever the folder's last process stopped.
 
     The order within a step (docs/explanation/privacy.md, rule 4): charge the ledger durably, draw the noise, store the
@@ -74,16 +75,10 @@ class Trainer:
                 f"noise_stddev={config.noise_stddev:g}, or lower batch_size={config.batch_size} or votes per image.")
         self.planned_steps = min(affordable, config.num_steps or affordable)
         self.folder = RunFolder(run_dir)
-        self.folder.create()
-        with checkpoint.exclusive(self.folder.path):  # Opening a ledger may repair it: nobody else may be writing.
-            self.ledger = open_run(self.folder, config, _identity(dataset), self.event)
+        with opened(self.folder, config, _identity(dataset), self.event) as self.ledger:
             self.releases = checkpoint.ReleaseStore(self.folder.releases)
             self.releases.check(self.ledger)
         self._stop_requested = False
-
-    def request_stop(self) -> None:
-        """Ends training after the current step with TrainingInterrupted, state saved."""
-        self._stop_requested = True
 
     @property
     def num_burnt(self) -> int:
@@ -97,7 +92,7 @@ class Trainer:
           TrainingInterrupted: after `request_stop`.
           TrainingDivergedError: the student's loss or images are NaN or infinite; charges are kept.
         """
-        with checkpoint.exclusive(self.folder.path):
+        with exclusive(self.folder.path):
             return self._run()
 
     def _run(self) -> Student:
@@ -237,5 +232,5 @@ def _mean(losses: np.ndarray) -> float | None:
 def _identity(dataset: "Dataset | Owners") -> dict[str, typing.Any]:
     """Identity by which a resumed run knows its data: private, but for owners, who look after their own."""
     if isinstance(dataset, Dataset):
-        return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset)}
+        return identity_of(dataset)
     return {"num_records": dataset.num_records}

@@ -19,7 +19,7 @@ import tempfile
 import numpy as np
 from data_dependent import data_dependent_rdp, log_likeliest, log_likeliest_possible
 
-from datalens_tf.accounting import accountants
+from datalens_tf.accounting.bounds import classic_rdp
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg
@@ -47,7 +47,7 @@ def rdp(log_probability, order, squared_mu):
 
 def epsilons(curves, delta):
     """[T] from RDP [T, orders], composed."""
-    orders = accountants.CLASSIC_ORDERS
+    orders = classic_rdp.ORDERS
     return np.min(np.cumsum(curves, axis=0) + math.log(1 / delta) / (orders - 1), axis=1)
 
 
@@ -70,7 +70,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         Trainer(small, dataset, folder, mechanism=mechanism, callbacks=[Progress(small.epsilon)]).run()
 
-    orders, dimension = accountants.CLASSIC_ORDERS, math.prod(dataset.image_shape)
+    orders, dimension = classic_rdp.ORDERS, math.prod(dataset.image_shape)
     image_mu, coordinate_mu = 4 * full.top_k / full.noise_stddev**2, 4 / full.noise_stddev**2
     log_p = np.array(SEEN)  # [T, m, d]
     independent = np.tile(full.batch_size * orders * image_mu / 2, (len(log_p), 1))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from datalens_tf.accounting import accountants
+from datalens_tf.accounting.bounds import gdp
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.datalens import PRESETS
@@ -17,7 +18,8 @@ DELTA = 1e-5
 MNIST_1 = PRESETS["mnist", 1.0].mechanism().dp_event(15)
 MNIST_10 = PRESETS["mnist", 10.0].mechanism().dp_event(15)
 
-# Epsilon of 5,000 / (2 sqrt(200 * 15)) at delta = 1e-5, computed independently of this package.
+TABLED = ("classic_rdp", "rdp", "pld", "gdp")
+# Their epsilon of 5,000 / (2 sqrt(200 * 15)) at delta = 1e-5, computed independently of this package.
 TABLE = {
     50: (0.75538, 0.60230, 0.54892, 0.54892),
     86: (0.99571, 0.80807, 0.73813, 0.73813),
@@ -47,9 +49,9 @@ def renyi_divergence_by_integration(order, mu):
 
 class TestEpsilon:
     @pytest.mark.parametrize("steps", TABLE)
-    @pytest.mark.parametrize("accountant", ACCOUNTANTS)
+    @pytest.mark.parametrize("accountant", TABLED)
     def test_equals_the_table(self, steps, accountant):
-        expected = TABLE[steps][ACCOUNTANTS.index(accountant)]
+        expected = TABLE[steps][TABLED.index(accountant)]
         assert accountants.epsilon(MNIST_1, steps, DELTA, accountant) == pytest.approx(expected, abs=6e-6)
 
     def test_classic_rdp_by_hand(self):
@@ -70,7 +72,7 @@ class TestEpsilon:
 
     def test_gdp_by_hand(self):
         # Phi(1/2 - 1) - e Phi(-1/2 - 1) = 0.308538 - 2.718282 * 0.066807 = 0.126937.
-        assert math.exp(accountants.gaussian_log_delta(1.0, 1.0)) == pytest.approx(0.126937, abs=1e-6)
+        assert math.exp(gdp.gaussian_log_delta(1.0, 1.0)) == pytest.approx(0.126937, abs=1e-6)
         assert accountants.epsilon(dp_accounting.GaussianDpEvent(1.0), 1, 0.126936737507, "gdp") == pytest.approx(1.0)
 
     def test_gdp_where_one_release_is_within_delta_is_zero(self):
@@ -171,7 +173,7 @@ class TestFailsClosed:
 
 
 class TestMaxSteps:
-    @pytest.mark.parametrize("accountant, steps", list(zip(ACCOUNTANTS, (86, 127, 149, 149))))
+    @pytest.mark.parametrize("accountant, steps", list(zip(TABLED, (86, 127, 149, 149))))
     def test_mnist_at_epsilon_1(self, accountant, steps):
         assert accountants.max_steps(MNIST_1, 1.0, DELTA, accountant) == steps
 

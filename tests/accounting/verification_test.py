@@ -106,6 +106,16 @@ def test_a_forged_run_is_not_exported_evaluated_compared_or_sampled(run, forge, 
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.npz").exists()
 
 
+def test_a_statement_is_checked_for_the_accountants_that_it_lists(run):
+    """Others may have been added since; the one of its budget must be there."""
+    listed = json.loads((run / "privacy.json").read_text())["epsilon_by_accountant"]
+    edit(run / "privacy.json", epsilon_by_accountant={name: value for name, value in listed.items() if name != "pld"})
+    assert "pld" not in verification.run_statement(run)["epsilon_by_accountant"]
+    edit(run / "privacy.json", epsilon_by_accountant={name: value for name, value in listed.items() if name != "gdp"})
+    with pytest.raises(CheckpointError, match="accountant='gdp'"):
+        verification.run_statement(run)
+
+
 def test_the_honest_run_is_taken_everywhere(run):
     statement = verification.run_statement(run)
     assert statement["private"] and RunFacts.read(run).statement == statement

@@ -107,7 +107,9 @@ def test_the_student_learned_and_can_be_loaded(finished, public):
     _, test = pate.split_queries(public, settings)
     found = evaluate_student(finished.student, test)
     assert found["accuracy"] > 0.3 and found["auroc_macro"] > 0.7 and found["num_test"] == len(public) - 40
-    again = student.load_student(finished.folder / "student.npz", settings)
+    again = classifier.paper_classifier(settings.image_shape, settings.num_classes, settings.seed)
+    with np.load(finished.folder / "student.npz") as weights:
+        again.set_weights([weights[name] for name in sorted(weights)])
     assert evaluate_student(again, test) == found
     np.testing.assert_array_equal(classifier.predict_probabilities(again, test.images),
                                   classifier.predict_probabilities(finished.student, test.images))

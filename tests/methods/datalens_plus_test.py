@@ -11,7 +11,7 @@ from datalens_tf.evaluation.report import RunFacts, run_charts
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.methods import datalens_plus, moments
+from datalens_tf.methods import datalens_plus, embedding, moments
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
 from datalens_tf.methods.registry import preset
 from datalens_tf.training.checkpoint import ReleaseStore
@@ -161,7 +161,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
     @pytest.mark.parametrize("settings, kills, num_charges", [
         # The embedding's charge, then nothing, in the fit, then that of the choice, for which nothing is left.
-        (CHOICE, [(MeanEmbedding, "privatize", 2), (datalens_plus.EmbeddingStudent, "train", 3),
+        (CHOICE, [(MeanEmbedding, "privatize", 2), (embedding.EmbeddingStudent, "train", 3),
                   (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
@@ -273,9 +273,9 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             run.request_stop()
             return found(*args)
 
-        found = datalens_plus.EmbeddingStudent.train
+        found = embedding.EmbeddingStudent.train
         with monkeypatch.context() as patched:
-            patched.setattr(datalens_plus.EmbeddingStudent, "train", stopping)
+            patched.setattr(embedding.EmbeddingStudent, "train", stopping)
             with pytest.raises(TrainingInterrupted):
                 run.fit(data.images, data.labels)
         assert (tmp_path / "private" / "feature_network.npz").exists() and len(fits) == 1

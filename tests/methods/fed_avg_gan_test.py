@@ -1,5 +1,7 @@
 """Fed Avg GAN: a user changes the noisy sum by the clip norm at most, and the generator learns from the sum alone."""
 
+import dataclasses
+
 import dp_accounting
 import numpy as np
 import pytest
@@ -116,7 +118,7 @@ def test_all_records_of_a_user_change_that_users_vector_only():
 def test_without_noise_and_clipping_it_is_federated_averaging():
     """The mean of what users' optimizers change, computed here; divided by the expected number of users."""
     model = average(tiny.dataset(), KNOWN.replace(clip_norm=1e3))
-    model._mechanism = model._mechanism.with_noise(0.0)
+    model._mechanism = dataclasses.replace(model._mechanism, noise_multiplier=0.0)
     model._sampled = lambda step: np.array([0, 3])
     before, pool = [weight.numpy() for weight in model.weights], model.student.pool(1, num_fakes(RESOLVED))
     training = CriticTraining(RESOLVED, WassersteinCritic((8, 8, 1), 3, filters=2))

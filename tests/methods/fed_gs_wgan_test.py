@@ -154,7 +154,7 @@ def test_all_records_of_a_user_change_that_users_answers_only(monkeypatch, usual
 
 
 def test_the_worst_user_reaches_the_sensitivity_and_none_exceeds_it():
-    mechanism = FederatedGsWgan.mechanism(RESOLVED, 0.7)
+    mechanism = RESOLVED.replace(noise_multiplier=0.7).mechanism()
     up = np.zeros((3, 64), np.float32)
     up[:, 5] = 1e30
     distance = np.linalg.norm(mechanism.clip(up).numpy().astype(np.float64) - mechanism.clip(-up).numpy()) / _STEPS
@@ -221,7 +221,7 @@ def test_without_noise_the_generator_approaches_the_records(monkeypatch):
 
 def test_nothing_is_amplified():
     """A charge is one whole Gaussian release, whose noise multiplier is the one that users add."""
-    event = FederatedGsWgan.mechanism(RESOLVED, 0.7).dp_event()
+    event = RESOLVED.replace(noise_multiplier=0.7).step_event()
     assert event == dp_accounting.GaussianDpEvent(0.7)
     assert accountants.epsilon(event, 5, 1e-5, "gdp", "replace-one-user") == accountants.epsilon(event, 5, 1e-5, "gdp")
 

@@ -42,8 +42,8 @@ class TestGsWgan(PrivateSynthesizerConformance):
 
     def test_reports_draw_the_epsilon_that_the_statement_has(self, run, monkeypatch):
         monkeypatch.setattr(report.charts, "budget_chart", lambda curves, *rest: curves)
-        statement = run.privacy_statement()
-        for name, curve in report._budget_chart(statement).items():
+        statement, charges = run.privacy_statement(), PrivacyLedger.read(run.folder.ledger).charges
+        for name, curve in report._budget_chart(statement, charges).items():
             assert curve[-1] == pytest.approx(statement["epsilon_by_accountant"][name]) and len(curve) == 4
 
     def test_norms_are_counted_in_private_only(self, run):
@@ -85,7 +85,7 @@ class TestGsWgan(PrivateSynthesizerConformance):
 
 
 def test_noise_is_calibrated_to_the_honest_budget():
-    config = gs_wgan._calibrated(CONFIG.replace(noise_multiplier=None, num_steps=30, num_discriminators=10))
+    config = CONFIG.replace(noise_multiplier=None, num_steps=30, num_discriminators=10).resolved(20)
     event = SanitizedGradients(clip_norm=1.0, noise_multiplier=config.noise_multiplier, num_images=3,
                                num_discriminators=10).dp_event()
     assert accountants.epsilon(event, 30, 1e-5, "pld") == pytest.approx(10.0, rel=1e-4)
@@ -94,7 +94,7 @@ def test_noise_is_calibrated_to_the_honest_budget():
 
 def test_predictable_noise_has_no_epsilon_at_all(tmp_path):
     config = RESOLVED.replace(insecure_noise_seed=1)
-    mechanism = gs_wgan._mechanism(config, 0.7)
+    mechanism = config.mechanism()
     ledger = PrivacyLedger.create(tmp_path / "ledger.jsonl", epsilon=10.0, delta=1e-5, accountant="pld",
                                   config_digest="", step_event=mechanism.dp_event())
     facts, text = gs_wgan._as_published(config, mechanism, ledger, noise_source(config))

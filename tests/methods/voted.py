@@ -10,6 +10,7 @@ from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, TrainingInterrupted
+from datalens_tf.methods.registry import synthesizer
 from datalens_tf.training.teachers import TeacherBank
 from datalens_tf.training.trainer import Trainer, replay, teacher_rounds
 from tests import ledgers
@@ -51,9 +52,8 @@ class VotedConformance(PrivateSynthesizerConformance):
     @property
     def resolved(self):
         """Settings as `fit` makes them, and the mechanism that they mean."""
-        made = self.make(None, image_shape=(8, 8, 1), num_classes=3)
-        made.config = made._calibrated(made.config)
-        return made.config, made.config.mechanism(), made.student_class
+        config = self.CONFIG.replace(image_shape=(8, 8, 1), num_classes=3).resolved(20)
+        return config, config.mechanism(), synthesizer(config.method).student_class
 
     def trainer(self, run_dir, data=None, **changes):
         """What `fit` trains by."""

@@ -19,13 +19,13 @@ from datalens_tf.methods.datalens_plus import DataLensPlusConfig
 from datalens_tf.methods.dp_merf import DpMerfConfig
 from datalens_tf.methods.registry import config_from_json, preset
 from datalens_tf.training.checkpoint import ReleaseStore
-from datalens_tf.training.releases import LARGEST_FACTOR, Releases, calibrated, warn_of_lost_steps
-from datalens_tf.training.run_folder import RunFolder
+from datalens_tf.training.releases import LARGEST_FACTOR, Releases, largest_release, warn_of_lost_steps
+from datalens_tf.training.run_folder import RunFolder, open_run
 
 # 2 + 3 + 4 + 3 charges.
-CONFIG = calibrated(DataLensPlusConfig(
+CONFIG = DataLensPlusConfig(
     candidates="moments:0,both:1", mean_charges=2, covariance_charges=3, embedding_charges=4, selection_charges=3,
-    epsilon=2.0))
+    epsilon=2.0).resolved(20)
 IDENTITY = {"num_records": 20}
 SUMS = np.zeros((2, 3))
 CHECKPOINT = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_plus_eps1"
@@ -37,7 +37,8 @@ def start(path, config=CONFIG, **kwargs):
     """As a new process does."""
     folder = RunFolder(path)
     folder.create()
-    return Releases(config, folder, IDENTITY, **kwargs)
+    return Releases(config, folder, open_run(folder, config, IDENTITY, config.step_event(), largest_release(config)),
+                    **kwargs)
 
 
 def get(releases):
@@ -153,8 +154,8 @@ def test_kills_between_releases_and_after_the_last_one_cost_nothing(tmp_path):
 
 @pytest.mark.parametrize("release, config", [
     (4, CONFIG),  # The last one: nothing is left.
-    (1, calibrated(DpMerfConfig(epsilon=2.0))),
-    (1, calibrated(CONFIG.replace(mean_charges=1000, noise_multiplier=None)))])  # 1% and less of it is left.
+    (1, DpMerfConfig(epsilon=2.0).resolved(20)),
+    (1, CONFIG.replace(mean_charges=1000, noise_multiplier=None).resolved(20))])  # 1% and less of it is left.
 def test_what_no_noise_can_pay_for_is_refused_at_once(tmp_path, monkeypatch, release, config):
     kill(tmp_path, release, monkeypatch, config)
     before = (tmp_path / "ledger.jsonl").read_bytes()
@@ -192,7 +193,7 @@ def test_too_little_noise_from_the_start_is_refused_before_the_first_charge(tmp_
 
 @pytest.mark.parametrize("accountant", ["classic_rdp", "rdp", "pld"])
 def test_other_accountants_stay_within_the_budget_too(tmp_path, monkeypatch, accountant):
-    config = calibrated(CONFIG.replace(accountant=accountant, noise_multiplier=None))
+    config = CONFIG.replace(accountant=accountant, noise_multiplier=None).resolved(20)
     kill(tmp_path, 2, monkeypatch, config)
     with pytest.warns(InterruptionWarning):
         releases, _ = run(tmp_path, config)
@@ -212,7 +213,7 @@ def test_budget_that_the_settings_left_over_pays_for_burnt_charges_first(tmp_pat
     preset("mnist", 1.0, "datalens_plus"), preset("fashion_mnist", 10.0, "datalens_plus"),
     DpMerfConfig(autoencoder_dim=5)], ids=["datalens_plus", "clusters", "dp_merf"])
 def test_any_lost_release_but_the_last_leaves_a_run_that_can_end(tmp_path, monkeypatch, config):
-    config = calibrated(config)
+    config = config.resolved(20)
     for release in range(1, len(config.release_charges)):
         kill(tmp_path / str(release), release, monkeypatch, config)
         with pytest.warns(InterruptionWarning):

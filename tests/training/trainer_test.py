@@ -26,7 +26,7 @@ from datalens_tf.errors import (
     TrainingInterrupted,
 )
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise_source
-from datalens_tf.training import checkpoint
+from datalens_tf.training import checkpoint, run_folder
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.trainer import Trainer, replay
 from tests import ledgers
@@ -279,7 +279,7 @@ def test_an_interrupted_run_of_an_older_version_continues(tmp_path, reference):
 def test_private_folder_is_closed_to_others_and_the_run_folder_is_locked(tmp_path):
     trainer, _ = train(tmp_path)
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
-    with checkpoint.exclusive(tmp_path):
+    with run_folder.exclusive(tmp_path):
         before = trainer.folder.ledger.read_bytes()
         trainer.folder.ledger.write_bytes(before[:-9])  # As another process in the middle of a write leaves it.
         for attempt in (trainer.run, lambda: train(tmp_path)):

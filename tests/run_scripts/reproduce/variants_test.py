@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from datalens_tf.accounting import accountants
-from datalens_tf.methods.registry import config_class, preset, synthesizer
+from datalens_tf.methods.registry import config_class, preset
 
 FOLDER = pathlib.Path(__file__).parents[3] / "run_scripts" / "reproduce"
 BASE = preset("mnist", 1.0).replace(num_steps=150)
@@ -35,7 +35,7 @@ def resolved(scripts, variant):
     """The settings that the flags of a variant mean, as training resolves them."""
     settings = scripts["variants"].settings_of(BASE, variant, SHAPE) | {"image_shape": SHAPE, "method": variant.method}
     config = config_class(variant.method)().replace(**settings)
-    return config if variant.method == "datalens" else synthesizer(variant.method)._calibrated(config)
+    return config if variant.method == "datalens" else config.resolved(60_000)
 
 
 def test_all_variants_have_the_same_epsilon_steps_and_images(scripts):

@@ -1,0 +1,1 @@
+"""One file, one accountant: a module with an `Accountant` and its `PLACE` in tables, the loosest first."""

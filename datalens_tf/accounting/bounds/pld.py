@@ -1,0 +1,35 @@
+"""Privacy loss distributions, by dp_accounting; samples of fixed size by a curve of our own."""
+
+import math
+
+import dp_accounting
+
+from datalens_tf.accounting import fixed_size_sampling
+from datalens_tf.accounting.accountant import HOPELESS, RELATIONS, Accountant, Tally, by_dp_accounting, squared_mu
+
+PLACE = 3
+
+
+class Pld(Accountant):
+    """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for samples of fixed size alone."""
+
+    note = "dp_accounting's privacy loss distributions; a near-exact upper bound"
+
+    def epsilon(self, tally: Tally, delta: float, adjacency: str) -> float:
+        replaced = RELATIONS[adjacency] is RELATIONS["replace-one"]
+        if replaced and all(_is_sample_of_gaussian(event) for event, _ in tally):
+            weakest = min(event.event.noise_multiplier for event, _ in tally)
+            return math.inf if weakest < HOPELESS**-0.5 else fixed_size_sampling.epsilon(tally, delta)
+        squared = squared_mu(pair for pair in tally if isinstance(pair[0], dp_accounting.GaussianDpEvent))
+        if squared > HOPELESS:
+            return math.inf
+        # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.
+        accountant = dp_accounting.pld.PLDAccountant(
+            neighboring_relation=RELATIONS[adjacency], value_discretization_interval=1e-4 * max(1.0, squared))
+        return by_dp_accounting(accountant, tally, delta, adjacency)
+
+
+def _is_sample_of_gaussian(event: dp_accounting.DpEvent) -> bool:
+    """Whether it is one Gaussian release from a sample of fixed size."""
+    return (isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
+            and isinstance(event.event, dp_accounting.GaussianDpEvent))

@@ -1,0 +1,30 @@
+"""Every example's own gradient of the weights of linear layers, from what a layer saw and what came out of it."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def linear_gradients(inputs: tf.Tensor, deltas: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Gradients of the kernel and the bias of a linear layer, for each of n examples.
+
+    Args:
+      inputs: what the layer multiplied with its kernel, at each position, float32 [n, positions, rows].
+      deltas: gradient of the sum of all examples' losses with respect to what the layer put out, float32 [n, positions,
+        columns]. Example i alone decides row i, where examples do not see each other.
+
+    Returns:
+      float32 [n, rows, columns] and [n, columns].
+    """
+    return tf.matmul(inputs, deltas, transpose_a=True), tf.reduce_sum(deltas, 1)
+
+
+def flattened(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Gradients [n, ...] of several weights as one vector per example, float32 [n, d]."""
+    return tf.concat([tf.reshape(part, [tf.shape(part)[0], -1]) for part in parts], 1)
+
+
+def unflattened(vector: tf.Tensor, weights: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """A vector [d] as tensors like the weights, which have d numbers together."""
+    sizes = [weight.shape.num_elements() for weight in weights]
+    return [tf.reshape(part, weight.shape) for part, weight in zip(tf.split(vector, sizes), weights)]
