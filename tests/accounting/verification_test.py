@@ -14,10 +14,10 @@ from datalens_tf.evaluation import comparison
 from datalens_tf.evaluation.report import RunFacts
 from datalens_tf.methods.registry import synthesizer
 from tests import ledgers
-from tests.evaluation.evaluation_data import all_metrics
 from tests.training import tiny
 
 CONFIG = tiny.CONFIG.replace(insecure_noise_seed=None, num_steps=2, noise_stddev=60.0)
+RELEASED = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_eps1"
 
 
 @pytest.fixture(name="trained", scope="module")
@@ -25,9 +25,7 @@ def fixture_trained(tmp_path_factory):
     """A finished run, evaluated and exported."""
     data = tiny.dataset()
     run = synthesizer("datalens")(CONFIG, run_dir=tmp_path_factory.mktemp("runs") / "run").fit(data.images, data.labels)
-    metrics = json.loads(json.dumps(all_metrics().metrics))
-    metrics["utility"] |= {"follows_protocol": True}
-    (run.folder.path / "metrics.json").write_text(json.dumps(metrics))
+    shutil.copy(RELEASED / "metrics.json", run.folder.path)
     run.export(run.folder.path / "serving")
     return run.folder.path
 
