@@ -50,6 +50,7 @@ class FullDisk:
         return self._call(*args, **kwargs)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_any_write_loses_nothing(tmp_path):
     """After every failure the run is continued; some failures come before anything could be charged, others between a
     charge and its noise, or the noise and the stored sum."""

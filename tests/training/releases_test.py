@@ -191,7 +191,7 @@ def test_too_little_noise_from_the_start_is_refused_before_the_first_charge(tmp_
     assert counts(tmp_path) == []
 
 
-@pytest.mark.parametrize("accountant", ["classic_rdp", "rdp", "pld"])
+@pytest.mark.parametrize("accountant", ["classic_rdp", "rdp", pytest.param("pld", marks=pytest.mark.slow)])
 def test_other_accountants_stay_within_the_budget_too(tmp_path, monkeypatch, accountant):
     config = CONFIG.replace(accountant=accountant, noise_multiplier=None).resolved(20)
     kill(tmp_path, 2, monkeypatch, config)
