@@ -306,7 +306,12 @@ def _check_distribute(name: str, value: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PerformanceOptions(Settings):
-    """Options that change speed and memory only, never the guarantee."""
+    """Options that change speed and memory only, never the guarantee.
+
+    Example:
+      >>> from datalens_tf import DataLens, PerformanceOptions
+      >>> synthesizer = DataLens.from_preset("mnist", epsilon=1.0, options=PerformanceOptions(num_threads=4))
+    """
 
     chunk_size: int | None = setting(
         None, "Teachers computed at once. With none, the size of a teacher decides.", at_least(1))

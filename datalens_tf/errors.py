@@ -2,7 +2,16 @@
 
 
 class DataLensError(Exception):
-    """Base of every error that is the user's to mend: one clear line, no traceback on the command line."""
+    """Base of every error that is the user's to mend: one clear line, no traceback on the command line.
+
+    Example:
+      >>> from datalens_tf import DataLensError, load_dataset
+      >>> try:
+      ...     load_dataset("minst")
+      ... except DataLensError as error:
+      ...     print(error)
+      Unknown data set 'minst'. ...
+    """
 
     exit_code = 2
 

@@ -121,7 +121,7 @@ def _declared(kind: Any) -> Mapping[str, Setting]:
 
 
 def _first(said: Sequence[Mapping[str, Any]], key: str) -> Any:
-    """What the first says that says anything of it; None where nobody does."""
+    """Answer of the first that has one; None where nobody has."""
     return next((entry[key] for entry in said if entry.get(key) is not None), None)
 
 

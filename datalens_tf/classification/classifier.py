@@ -84,6 +84,20 @@ class PrivateClassifier(Interruptible):
 
     Raises:
       InvalidArgumentError: from the settings and models.
+
+    Example:
+      A real run has hundreds of steps, and noise that is computed from the budget.
+
+      >>> import tensorflow as tf
+      >>> from datalens_tf import ClassifierConfig, PrivateClassifier, load_dataset
+      >>> digits, test = load_dataset("digits"), load_dataset("digits", split="test")
+      >>> config = ClassifierConfig(epsilon=10.0, noise_multiplier=5.0, num_steps=2, batch_size=100, accountant="rdp")
+      >>> model = tf.keras.Sequential([tf.keras.Input((8, 8, 1)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)])
+      >>> classifier = PrivateClassifier(config, model=model).fit(digits.images, digits.labels)
+      >>> classifier.predict(test.images).shape
+      (359, 10)
+      >>> classifier.privacy_statement()["epsilon"] <= 10
+      True
     """
 
     def __init__(self, config: ClassifierConfig | None = None, *, run_dir: str | os.PathLike | None = None,

@@ -15,7 +15,14 @@ DEFAULT_STEPS = 1500
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(RunConfig):
-    """Settings of a classifier that is trained by DP-SGD. Neighbours are data sets with one record more or less."""
+    """Settings of a classifier that is trained by DP-SGD. Neighbours are data sets with one record more or less.
+
+    Example:
+      >>> from datalens_tf import ClassifierConfig
+      >>> config = ClassifierConfig(epsilon=2.0, batch_size=256, top_k_norm=0.5)
+      >>> config.replace(epsilon=4.0).epsilon
+      4.0
+    """
 
     method: str = "dp_sgd_classifier"
     epsilon: float | None = setting(

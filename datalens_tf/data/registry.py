@@ -81,6 +81,12 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     Raises:
       DataError: an unknown name, or data that is missing, unreadable or not what it must be.
       InvalidArgumentError: an unknown split.
+
+    Example:
+      >>> from datalens_tf import load_dataset
+      >>> digits = load_dataset("digits")
+      >>> len(digits), digits.image_shape, digits.num_classes
+      (1438, (8, 8, 1), 10)
     """
     _validate.one_of("split", split, SPLITS)
     source = _source_of(name)

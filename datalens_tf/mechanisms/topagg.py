@@ -107,6 +107,20 @@ class TopAgg(Mechanism):
 
     Raises:
       InvalidArgumentError: a value outside its domain.
+
+    Example:
+      >>> import numpy as np
+      >>> from datalens_tf import TopAgg
+      >>> from datalens_tf.mechanisms import RoundedGaussianNoise
+      >>> mechanism = TopAgg(num_teachers=100, top_k=2, clip=None, noise_stddev=5.0, vote_threshold=0.5)
+      >>> mechanism.l2_sensitivity(num_images=2)
+      4.0
+      >>> mechanism.dp_event(num_images=2)
+      GaussianDpEvent(noise_multiplier=1.25)
+      >>> votes = np.array([[99, -98, 0, 1], [0, 2, 97, -99]])
+      >>> noisy = mechanism.privatize(votes, RoundedGaussianNoise(), index=0)
+      >>> mechanism.postprocess(noisy).tolist()
+      [[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -1.0]]
     """
 
     num_teachers: int

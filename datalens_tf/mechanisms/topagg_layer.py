@@ -37,6 +37,14 @@ class TopAggLayer(tf.keras.layers.Layer):
 
     Raises:
       InvalidArgumentError: an argument outside its domain, or top_k > d.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from datalens_tf import TopAggLayer
+      >>> layer = TopAggLayer(top_k=1, noise_stddev=0.1, vote_threshold=0.5)
+      >>> gradients = tf.constant([[[0.0, -3.0, 1.0]]] * 8)  # 8 teachers, 1 image, 3 numbers
+      >>> layer(gradients).numpy().tolist()
+      [[0.0, -1.0, 0.0]]
     """
 
     def __init__(

@@ -35,7 +35,13 @@ NUM_SHIPPED_SAMPLES = 10_000
 
 
 class Synthesizer(abc.ABC):
-    """Learns from sensitive images and hands out synthetic ones. The command line knows only this."""
+    """Learns from sensitive images and hands out synthetic ones. The command line knows only this.
+
+    Example:
+      >>> from datalens_tf import DataLens, Synthesizer
+      >>> issubclass(DataLens, Synthesizer)
+      True
+    """
 
     @abc.abstractmethod
     def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "Synthesizer":

@@ -22,7 +22,14 @@ CHOOSE_WHEN = "the paper's method is wanted: votes of thousands of teachers; 10,
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensConfig(VotingConfig):
-    """Settings that decide the privacy and the quality of a DataLens run (the paper's symbols in brackets)."""
+    """Settings that decide the privacy and the quality of a DataLens run (the paper's symbols in brackets).
+
+    Example:
+      >>> from datalens_tf import DataLensConfig
+      >>> config = DataLensConfig.preset("mnist", epsilon=1.0).replace(num_teachers=2000)
+      >>> config.top_k, config.num_teachers
+      (200, 2000)
+    """
 
     method: str = "datalens"
     num_teachers: int = 4000
@@ -213,7 +220,23 @@ def privacy_statement(*, config: DataLensConfig, mechanism: TopAgg, ledger: Priv
 
 
 class DataLens(VotedSynthesizer):
-    """A `RunSynthesizer` by DataLens; its settings are a `DataLensConfig`."""
+    """A `RunSynthesizer` by DataLens; its settings are a `DataLensConfig`.
+
+    Example:
+      A real run has hundreds of teachers and steps; `from_preset` gives those of the paper.
+
+      >>> from datalens_tf import DataLens, DataLensConfig, load_dataset
+      >>> digits = load_dataset("digits")
+      >>> config = DataLensConfig(epsilon=10.0, num_teachers=8, top_k=8, batch_size=2, noise_stddev=10.0, num_steps=1,
+      ...                         warmup_teacher_steps=0, discriminator_filters=2, discriminator_units=8,
+      ...                         generator_filters=2, generator_units=8)
+      >>> synthesizer = DataLens(config).fit(digits.images, digits.labels)
+      >>> images, labels = synthesizer.sample(100, seed=0)
+      >>> images.shape, labels.shape
+      ((100, 8, 8, 1), (100,))
+      >>> synthesizer.privacy_statement()["epsilon"] <= 10
+      True
+    """
 
     config_class = DataLensConfig
 

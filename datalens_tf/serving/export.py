@@ -193,6 +193,13 @@ def load_generator(path: PathLike) -> LoadedGenerator:
 
     Raises:
       CheckpointError: there is none, or it is damaged or of another kind.
+
+    Example:
+      >>> import numpy as np
+      >>> from datalens_tf import load_generator
+      >>> generator = load_generator("checkpoints/mnist_eps1/generator")
+      >>> generator.sample(np.array([3, 1, 4]), seed=0).shape
+      (3, 28, 28, 1)
     """
     path = version_folder(path)
     metadata = read_metadata(path)
