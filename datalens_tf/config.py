@@ -133,14 +133,14 @@ class RunConfig(DataConfig):
             _validate.positive("epsilon", self.epsilon)
 
     def mechanism(self) -> Any:
-        """What releases a step, with its sensitivity, noise and price.
+        """Mechanism that releases a step, with its sensitivity, noise and price.
 
         The settings must be resolved. A method that is not private has none.
         """
         raise NotImplementedError(f"{self.method} releases nothing under differential privacy.")
 
     def step_event(self) -> "dp_accounting.DpEvent | None":
-        """What the mechanism's release in one step costs; None without a budget. The settings must be resolved."""
+        """Cost of the mechanism's release in one step; None without a budget. The settings must be resolved."""
         return None if self.epsilon is None else self.mechanism().dp_event()
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":

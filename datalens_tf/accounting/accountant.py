@@ -1,4 +1,4 @@
-"""What every accountant offers: a bound on epsilon for the releases that it supports."""
+"""Interface of every accountant: a bound on epsilon for the releases that it supports."""
 
 import abc
 import math
@@ -33,7 +33,7 @@ class Accountant(abc.ABC):
 
     @property
     def name(self) -> str:
-        """What `--accountant` takes."""
+        """Name that `--accountant` takes."""
         return type(self).__module__.rpartition(".")[2]
 
     def supports(self, event: dp_accounting.DpEvent) -> bool:

@@ -142,7 +142,7 @@ class Budgeted(Protocol):
         """A copy with some fields changed."""
 
     def mechanism(self) -> Any:
-        """What releases a step: a frozen dataclass with a `noise_multiplier` and a `dp_event()`."""
+        """Mechanism that releases a step: a frozen dataclass with a `noise_multiplier` and a `dp_event()`."""
 
 
 _Settings = TypeVar("_Settings", bound=Budgeted)

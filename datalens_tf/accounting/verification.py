@@ -104,7 +104,7 @@ def check_alone(statement: Mapping[str, Any], where: Any) -> None:
 
 
 def charged(folder: pathlib.Path, statement: Mapping[str, Any]) -> Sequence[Charge] | None:
-    """What was charged, from the ledger in a folder; where there is none, what the statement says of it, or None.
+    """Charges of the ledger in a folder; where there is none, those that the statement names, or None.
 
     Raises:
       LedgerError: the ledger is damaged.

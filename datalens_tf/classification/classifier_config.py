@@ -101,7 +101,7 @@ class ClassifierConfig(RunConfig):
             top_k_dimensions=self.top_k_dimensions)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "ClassifierConfig":
-        """See `RunConfig.resolved`: the sampling probability, the noise multiplier and the number of steps."""
+        """Fills in the sampling probability, the noise multiplier and the number of steps; see `RunConfig.resolved`."""
         config = self
         if config.sampling_probability is None:
             config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))

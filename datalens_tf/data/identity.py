@@ -54,7 +54,7 @@ Identity = Mapping[str, Any]  # JSON values and fingerprints, by what they are o
 
 
 def identity_of(dataset: Dataset, **more: Any) -> dict[str, Any]:
-    """What tells a data set from others: its number of records, a fingerprint of them, and what the caller adds."""
+    """Identity of a data set: its number of records, a fingerprint of them, and what the caller adds."""
     return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset), **more}
 
 

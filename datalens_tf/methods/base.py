@@ -241,10 +241,10 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def guarantee(self, num_steps: int, ledger: PrivacyLedger | None) -> Guarantee:
-        """What the method tells of its privacy, after so many steps that this ledger was charged for."""
+        """Account of the method's privacy, after so many steps that this ledger was charged for."""
 
     def warm_up(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 (most have none)
-        """What is done before the first charge; raises KeyboardInterrupt once `stopped()`. By default nothing."""
+        """Work before the first charge; raises KeyboardInterrupt once `stopped()`. By default nothing."""
 
     def finish(self, private: pathlib.Path) -> None:  # noqa: B027 (most have nothing)
         """Writes what only the owner of the records may see into the run's private folder. By default nothing."""
@@ -255,14 +255,14 @@ class LoopSynthesizer(RunSynthesizer):
 
     @abc.abstractmethod
     def _learner(self, dataset: Dataset, noise: NoiseSource) -> Learner:
-        """What is trained, by `self.config`, which is resolved.
+        """Learner that is trained, by `self.config`, which is resolved.
 
         Raises:
           DataError: the records are too few, or otherwise not what the method needs.
         """
 
     def _identity(self, dataset: Dataset) -> Identity:
-        """What a resumed run must find again."""
+        """Identity that a resumed run must find again."""
         return identity_of(dataset)
 
     def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:

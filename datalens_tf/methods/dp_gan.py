@@ -110,7 +110,7 @@ class DpGanConfig(MethodConfig):
                            sampling_probability=self.sampling_probability)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
-        """See `RunConfig.resolved`: the sampling probability, and the noise that the budget asks for over all steps."""
+        """Fills in the sampling probability, and the noise for the budget; see `RunConfig.resolved`."""
         config = self
         if config.sampling_probability is None:
             config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))

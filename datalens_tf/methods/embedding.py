@@ -80,11 +80,11 @@ class EmbeddingConfig(MethodConfig):
 
     @property
     def num_optional(self) -> int:
-        """How many of the last releases a run can do without."""
+        """Number of the last releases that a run can do without."""
         return 0
 
     def mechanism(self) -> MeanEmbedding:
-        """What releases the embeddings where one charge pays for them; every charge costs what that one costs."""
+        """Mechanism of embeddings that one charge pays for; every charge costs what that one costs."""
         return MeanEmbedding(noise_multiplier=self.noise_multiplier)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":

@@ -74,7 +74,7 @@ class FedGsWganConfig(FederatedConfig):
     ADJACENCY: typing.ClassVar[str] = "replace-one-user"
 
     def mechanism(self) -> SanitizedGradients:
-        """What one user answers by."""
+        """Mechanism that one user answers by."""
         return SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
                                   num_images=self.batch_size, num_discriminators=1)
 

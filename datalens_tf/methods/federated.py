@@ -35,7 +35,7 @@ class FederatedConfig(CriticConfig):
         "names none.", at_least(1), group="data")
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
-        """See `RunConfig.resolved`: the number of users, and the noise that the budget asks for over all steps."""
+        """Fills in the number of users, and the noise for the budget; see `RunConfig.resolved`."""
         config = self if self.num_users is not None else self.replace(num_users=num_users or _NUM_USERS)
         return accountants.calibrated(config, config.num_steps)
 

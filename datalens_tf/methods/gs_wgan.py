@@ -78,7 +78,7 @@ class GsWganConfig(CriticConfig):
                                   num_images=self.batch_size, num_discriminators=self.num_discriminators)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
-        """See `RunConfig.resolved`: the noise that the budget asks for over all steps."""
+        """Fills in the noise that the budget asks for over all steps; see `RunConfig.resolved`."""
         return accountants.calibrated(self, self.num_steps, precision=1e-6)
 
 

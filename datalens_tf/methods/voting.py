@@ -34,7 +34,7 @@ class PateConfig(VotingConfig):
     ema_decay: float = 0.99
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
-        """With the noise that the budget asks for, where none is given: a step's price falls with its square."""
+        """Fills in the noise that the budget asks for: a step's price falls with its square."""
         if self.noise_stddev is not None:
             return self
         multiplier = accountants.calibrate_noise_multiplier(self.num_steps, self.epsilon, self.delta, self.accountant)

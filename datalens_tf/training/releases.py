@@ -52,7 +52,7 @@ class ReleasesConfig(Protocol):
     num_charges: int
 
     def step_event(self) -> dp_accounting.DpEvent | None:
-        """What one charge costs."""
+        """Cost of one charge."""
 
 
 class Releases:
@@ -213,7 +213,7 @@ def warn_of_lost_steps(ledger: PrivacyLedger, event: dp_accounting.DpEvent, num_
 
 
 def largest_release(config: ReleasesConfig) -> dp_accounting.DpEvent:
-    """What the costliest release of a plan costs, if no charge is burnt."""
+    """Cost of the costliest release of a plan, if no charge is burnt."""
     return _composed(config.step_event(), max(config.release_charges))
 
 
