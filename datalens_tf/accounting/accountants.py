@@ -132,17 +132,35 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
 class Budgeted(Protocol):
     """Settings with a budget and a noise multiplier; a `RunConfig`."""
 
-    epsilon: float | None
-    delta: float
-    accountant: str
-    ADJACENCY: str
-    noise_multiplier: float | None
+    ADJACENCY: typing.ClassVar[str]
+
+    @property
+    def budget(self) -> float:
+        """Largest epsilon."""
+        ...
+
+    @property
+    def delta(self) -> float:
+        """The budget's delta."""
+        ...
+
+    @property
+    def accountant(self) -> str:
+        """Accountant that the budget is measured with."""
+        ...
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Standard deviation of the noise divided by the sensitivity; None: not known yet."""
+        ...
 
     def replace(self, **changes: Any) -> "typing.Self":
         """A copy with some fields changed."""
+        ...
 
     def mechanism(self) -> Any:
         """Mechanism that releases a step: a frozen dataclass with a `noise_multiplier` and a `dp_event()`."""
+        ...
 
 
 _Settings = TypeVar("_Settings", bound=Budgeted)
@@ -164,7 +182,7 @@ def calibrated(config: _Settings, num_steps: int, *, precision: float = 1e-4, de
         return config
     mechanism = config.replace(noise_multiplier=1.0).mechanism()
     multiplier = calibrate(lambda z: dataclasses.replace(mechanism, noise_multiplier=z).dp_event(), num_steps,
-                           config.epsilon, config.delta, config.accountant, config.ADJACENCY, precision)
+                           config.budget, config.delta, config.accountant, config.ADJACENCY, precision)
     if decimals is not None:
         multiplier = math.ceil(multiplier * 10**decimals) / 10**decimals
     return config.replace(noise_multiplier=multiplier)

@@ -26,6 +26,7 @@ import dp_accounting
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants
+from datalens_tf.accounting.accountant import RELATIONS
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 
@@ -96,7 +97,7 @@ class PrivacyLedger:
         _validate.positive("epsilon", self.epsilon_budget)
         _validate.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
         _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
-        _validate.one_of("adjacency", self.adjacency, accountants.RELATIONS)
+        _validate.one_of("adjacency", self.adjacency, RELATIONS)
 
     @classmethod
     def create(

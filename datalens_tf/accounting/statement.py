@@ -11,6 +11,7 @@ import dp_accounting
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants
+from datalens_tf.accounting.accountant import RELATIONS
 from datalens_tf.accounting.delta import describe_delta
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
 from datalens_tf.config import ACCOUNTANTS, MethodConfig
@@ -54,7 +55,7 @@ class Guarantee:
     Attributes:
       event: what a step costs; None of a method that is not private.
       recalibrated: what charges cost instead for which burnt ones left less of the budget; each has more noise.
-      adjacency: which data sets are neighbours; one of `accountants.RELATIONS`.
+      adjacency: which data sets are neighbours; one of `accountant.RELATIONS`.
       facts: JSON-able entries of the statement, and values for the texts.
       assumptions: texts, formatted with the facts.
       released: a paragraph, formatted with the facts. None where `render_text` knows the method.
@@ -185,7 +186,7 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
     Args:
       charges: of a ledger.
       delta: in (0, 1).
-      adjacency: one of `accountants.RELATIONS`.
+      adjacency: one of `accountant.RELATIONS`.
     """
     events = [charge.event for charge in charges]
     units: list[dp_accounting.DpEvent] = []
@@ -233,7 +234,7 @@ def parse_statement(text: str | bytes) -> dict[str, Any]:
         for name, value in by_accountant.items():
             _validate.positive(f"epsilon_by_accountant.{name}", value)
         _validate.one_of("accountant", statement["accountant"], tuple(by_accountant))
-        _validate.one_of("adjacency", statement["adjacency"], accountants.RELATIONS)
+        _validate.one_of("adjacency", statement["adjacency"], RELATIONS)
         _validate.require(statement.get("epsilon") == by_accountant[statement["accountant"]], "epsilon",
                           statement.get("epsilon"), "to be the one by its accountant")
     return statement

@@ -33,7 +33,7 @@ from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.results import make_results_folder, results_folder
-from datalens_tf.training.run_folder import RunFolder, opened
+from datalens_tf.training.run_folder import RunFolder, opened_any
 
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient, of all weights together, is clipped to the l2 norm {clip_norm:g}, and of that "
@@ -138,7 +138,7 @@ class PrivateClassifier(Interruptible):
         # The sampling probability is that of all records.
         training = DpSgd(config, usable_only(dataset), model, features, noise_source(config))
         event = config.step_event()
-        with opened(self.folder, config, identity_of(dataset), event) as ledger:
+        with opened_any(self.folder, config, identity_of(dataset), event) as ledger:
             self._stop_requested = False
             loop = Loop(self.folder, None, training.variables(), num_steps=config.num_steps,
                         checkpoint_minutes=self._checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,

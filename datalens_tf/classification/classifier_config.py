@@ -97,7 +97,8 @@ class ClassifierConfig(RunConfig):
         """Mechanism that sums gradients, and prices the sum; the settings must be resolved."""
         return NormTopKSum(
             clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier or 0.0, adjacency=self.ADJACENCY,
-            sampling_probability=self.sampling_probability, top_k_norm=self.top_k_norm,
+            sampling_probability=_validate.known("sampling_probability", self.sampling_probability, "to be resolved"),
+            top_k_norm=self.top_k_norm,
             top_k_dimensions=self.top_k_dimensions)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "ClassifierConfig":
@@ -106,11 +107,12 @@ class ClassifierConfig(RunConfig):
         if config.sampling_probability is None:
             config = config.replace(sampling_probability=min(1.0, config.batch_size / num_records))
         if config.noise_multiplier is None:
-            config = config.replace(num_steps=config.num_steps or DEFAULT_STEPS)
+            num_steps = config.num_steps or DEFAULT_STEPS
+            config = config.replace(num_steps=num_steps)
             if config.epsilon is not None:
-                config = accountants.calibrated(config, config.num_steps, decimals=4)
+                config = accountants.calibrated(config, num_steps, decimals=4)
         elif config.num_steps is None:
-            affordable = accountants.max_steps(config.step_event(), config.epsilon, config.delta, config.accountant,
-                                              config.ADJACENCY)
+            affordable = accountants.max_steps(config.mechanism().dp_event(), config.budget, config.delta,
+                                              config.accountant, config.ADJACENCY)
             config = config.replace(num_steps=max(1, affordable))  # The ledger says what lacks for the first.
         return config

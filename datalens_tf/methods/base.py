@@ -28,7 +28,7 @@ from datalens_tf.serving.sampling import sample_from
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.results import result_file
-from datalens_tf.training.run_folder import RunFolder, opened
+from datalens_tf.training.run_folder import RunFolder, opened_any
 from datalens_tf.training.student import AveragedGenerator
 
 NUM_SHIPPED_SAMPLES = 10_000
@@ -268,7 +268,7 @@ class LoopSynthesizer(RunSynthesizer):
     def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
         config, event, noise = self.config, self.config.step_event(), noise_source(self.config)
         learner = self._learner(dataset, noise)
-        with opened(self.folder, config, self._identity(dataset), event) as ledger:
+        with opened_any(self.folder, config, self._identity(dataset), event) as ledger:
             self._stop_requested = False
             loop = Loop(self.folder, learner.student, learner.variables(), num_steps=config.num_steps,
                         checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,

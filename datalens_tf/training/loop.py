@@ -71,7 +71,8 @@ class Loop:
         self._files, self._student, self._variables, self.num_steps = files, student, list(variables), num_steps
         # Where a lost step is a lost charge, snapshots are frequent.
         self._pause = 60 * min(checkpoint_minutes, checkpoint_minutes if event is None else _CHARGED_MINUTES)
-        self._callbacks, self._ledger, self._event, self.done = callbacks, ledger, event, 0
+        self._callbacks, self._ledger, self.done = callbacks, ledger, 0
+        self._charged = None if ledger is None or event is None else (ledger, event)
         self._report_every, self._stopped = report_every, stopped
         self._path = files.checkpoints / "loop.npz"
 
@@ -83,7 +84,7 @@ class Loop:
     @property
     def num_burnt(self) -> int:
         """Charges of steps that were lost; 0 where steps are not charged."""
-        return 0 if self._event is None else len(self._ledger.charges) - self.done
+        return 0 if self._charged is None else len(self._charged[0].charges) - self.done
 
     def run(self, step: Callable[..., float]) -> None:
         """Calls `step(number)`, or `step(number, charge)` where steps are charged; it returns the student's loss.
@@ -96,13 +97,12 @@ class Loop:
           LedgerError: the ledger lacks charges that the snapshot rests on.
         """
         self.done, saved = self._restore(), time.monotonic()
-        if self._event is not None:
-            warn_of_lost_steps(self._ledger, self._event, self.num_burnt, self.done, self.num_steps)
+        if self._charged is not None:
+            warn_of_lost_steps(*self._charged, self.num_burnt, self.done, self.num_steps)
         losses = []
         while self._goes_on():
             number = self.done + 1
-            charge = () if self._event is None else (self._ledger.spend(self._event, step=number),)
-            losses.append(step(number, *charge))
+            losses.append(step(number, *self._charge(number)))
             if not np.isfinite(losses[-1]):
                 raise TrainingDivergedError(f"Expected loss={losses[-1]} of the student to be finite; lower "
                                             "student_learning_rate.")
@@ -125,7 +125,14 @@ class Loop:
         """Whether there is another step to take. The first one is tried, for the ledger to say what it lacks."""
         if self.done >= self.num_steps:
             return False
-        return self._event is None or self.done == 0 or self._ledger.can_spend(self._event)
+        return self._charged is None or self.done == 0 or self._charged[0].can_spend(self._charged[1])
+
+    def _charge(self, number: int) -> tuple[int, ...]:
+        """The index of the charge for a step, made before the step is taken; nothing where steps cost nothing."""
+        if self._charged is None:
+            return ()
+        ledger, event = self._charged
+        return (ledger.spend(event, step=number),)
 
     def _report(self, loss: float) -> None:
         """Tells the callbacks."""
@@ -155,7 +162,7 @@ class Loop:
                 self._variables[int(name)].assign(array)
             if self._ledger is not None:
                 self._ledger.check_ancestor(None if head is None else str(head), self._path,
-                                            0 if self._event is None else step)
+                                            0 if self._charged is None else step)
             return step
         except FileNotFoundError:
             return 0

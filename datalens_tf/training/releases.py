@@ -51,8 +51,8 @@ class ReleasesConfig(Protocol):
     release_charges: tuple[int, ...]
     num_charges: int
 
-    def step_event(self) -> dp_accounting.DpEvent | None:
-        """Cost of one charge."""
+    def mechanism(self) -> Any:
+        """Mechanism of a release that one charge pays for; its `dp_event()` is a Gaussian one."""
 
 
 class Releases:
@@ -78,7 +78,7 @@ class Releases:
     """
 
     def __init__(self, config: ReleasesConfig, folder: RunFolder, ledger: PrivacyLedger, num_optional: int = 0):
-        self.noise, self.event, self.ledger = noise_source(config), config.step_event(), ledger
+        self.noise, self.event, self.ledger = noise_source(config), config.mechanism().dp_event(), ledger
         self._plan, self._next = config.release_charges, 1
         self._num_needed = len(self._plan) - num_optional
         self._store = ReleaseStore(folder.releases)
@@ -214,7 +214,7 @@ def warn_of_lost_steps(ledger: PrivacyLedger, event: dp_accounting.DpEvent, num_
 
 def largest_release(config: ReleasesConfig) -> dp_accounting.DpEvent:
     """Cost of the costliest release of a plan, if no charge is burnt."""
-    return _composed(config.step_event(), max(config.release_charges))
+    return _composed(config.mechanism().dp_event(), max(config.release_charges))
 
 
 def _lost(ledger: PrivacyLedger, num_burnt: int) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from datalens_tf import _checksums, _files
 from datalens_tf.accounting.delta import check_delta
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import MethodConfig, config_digest
+from datalens_tf.config import RunConfig, config_digest
 from datalens_tf.data.identity import Identity, encode, matches
 from datalens_tf.errors import CheckpointError, LedgerError
 
@@ -78,27 +78,36 @@ def exclusive(run_dir: pathlib.Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(files: RunFolder, config: MethodConfig, identity: Identity, event: dp_accounting.DpEvent | None,
-           largest_event: dp_accounting.DpEvent | None = None) -> Iterator[PrivacyLedger | None]:
+def opened(files: RunFolder, config: RunConfig, identity: Identity, event: dp_accounting.DpEvent,
+           largest_event: dp_accounting.DpEvent | None = None) -> Iterator[PrivacyLedger]:
     """Makes the folder where there is none, holds its lock until the block ends, and opens the run in it.
 
     Args:
-      files, config, identity, largest_event: as for `open_run`.
-      event: what a step costs; None of a method that is not private, which has no ledger: the block then gets None.
+      files, config, identity, event, largest_event: as for `open_run`.
 
     Raises:
       DataLensError: as for `open_run`; CheckpointError also where another process trains in the folder.
     """
     files.create()
     with exclusive(files.path):
-        if event is None:
-            _open_unpriced(files, config, identity)
-            yield None
-        else:
-            yield open_run(files, config, identity, event, largest_event)
+        yield open_run(files, config, identity, event, largest_event)
 
 
-def open_run(files: RunFolder, config: MethodConfig, identity: Identity, event: dp_accounting.DpEvent,
+@contextlib.contextmanager
+def opened_any(files: RunFolder, config: RunConfig, identity: Identity, event: dp_accounting.DpEvent | None
+               ) -> Iterator[PrivacyLedger | None]:
+    """`opened`, also of a method that is not private: with an event of None, there is no ledger."""
+    if event is not None:
+        with opened(files, config, identity, event) as ledger:
+            yield ledger
+        return
+    files.create()
+    with exclusive(files.path):
+        _open_unpriced(files, config, identity)
+        yield None
+
+
+def open_run(files: RunFolder, config: RunConfig, identity: Identity, event: dp_accounting.DpEvent,
              largest_event: dp_accounting.DpEvent | None = None) -> PrivacyLedger:
     """Creates the files of a run, or verifies that they belong to this configuration and data set.
 
@@ -131,12 +140,12 @@ def open_run(files: RunFolder, config: MethodConfig, identity: Identity, event: 
     _create(files, config, identity)
     # The ledger comes last: a folder that has one has everything.
     return PrivacyLedger.create(
-        files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
+        files.ledger, epsilon=config.budget, delta=config.delta, accountant=config.accountant,
         adjacency=config.ADJACENCY, config_digest=config_digest(config.public().to_json()), step_event=event,
         secret_noise=config.insecure_noise_seed is None, largest_event=largest_event)
 
 
-def _open_unpriced(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
+def _open_unpriced(files: RunFolder, config: RunConfig, identity: Identity) -> None:
     """`open_run` for a method that is not private and has no ledger."""
     if files.identity.exists():
         _check(files, config, identity)
@@ -144,13 +153,13 @@ def _open_unpriced(files: RunFolder, config: MethodConfig, identity: Identity) -
         _create(files, config, identity)
 
 
-def _create(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
+def _create(files: RunFolder, config: RunConfig, identity: Identity) -> None:
     """Writes what is the same in every run."""
     _files.atomic_write(files.config, config.public().to_json())
     _files.atomic_write(files.identity, encode(identity))
 
 
-def _check(files: RunFolder, config: MethodConfig, identity: Identity) -> None:
+def _check(files: RunFolder, config: RunConfig, identity: Identity) -> None:
     """Raises CheckpointError where the folder is of another run."""
     text = _read_text(files.config)
     stored = type(config).from_json(text)
