@@ -37,7 +37,7 @@ def test_every_named_script_exists(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_named_flag_exists(path):
-    """Each is of `datalens`, of a script here, or of `ray`, `sha256sum`, `mkdocs` or `pytest`, which are shown in use."""
+    """Each is of `datalens`, of a script here, or of `ray`, `sha256sum`, `mkdocs` or `pytest`, which pages show."""
     scripts = "\n".join(script.read_text() for kind in ("py", "sh") for script in ROOT.glob(f"run_scripts/**/*.{kind}"))
     known = {flag for parser in _parsers(cli._parser()) for flag in parser._option_string_actions}
     known |= set(re.findall(r'add_argument\("(--\w+)"', scripts)) | set(re.findall(r"== (--\w+)", scripts))
