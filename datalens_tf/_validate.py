@@ -17,7 +17,7 @@ def require(condition: bool, name: str, value: Any, what: str) -> None:
         raise InvalidArgumentError(f"Expected {name}={_shown(value)} {what}.")
 
 
-def known(name: str, value: _T | None, what: str) -> _T:
+def known(name: str, value: _T | None, what: str = "to be known: resolve the settings first") -> _T:
     """Returns the value; raises InvalidArgumentError `Expected name=None what.` where it is None."""
     if value is None:
         raise InvalidArgumentError(f"Expected {name}=None {what}.")

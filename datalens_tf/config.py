@@ -8,7 +8,7 @@ import importlib
 import types
 import typing
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from datalens_tf import _folders, _text, _validate
 from datalens_tf.errors import InvalidArgumentError
@@ -89,6 +89,50 @@ class DataConfig(Settings):
 
     def public(self) -> "typing.Self":
         return self.replace(dataset=_text.without_folders(self.dataset))
+
+
+class RunSettings(Protocol):
+    """What ledgers, statements and run folders ask of settings: of a `RunConfig`, or of a PATE classifier."""
+
+    CHOSEN: typing.ClassVar[str]
+    CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
+    ADJACENCY: typing.ClassVar[str]
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def dataset(self) -> str: ...
+
+    @property
+    def num_classes(self) -> int | None: ...
+
+    @property
+    def classes(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def epsilon(self) -> float | None: ...
+
+    @property
+    def delta(self) -> float: ...
+
+    @property
+    def allow_large_delta(self) -> bool: ...
+
+    @property
+    def accountant(self) -> str | None: ...
+
+    @property
+    def insecure_noise_seed(self) -> int | None: ...
+
+    def replace(self, **changes: Any) -> "typing.Self": ...
+
+    def public(self) -> "typing.Self": ...
+
+    def to_json(self) -> str: ...
+
+    @classmethod
+    def from_json(cls, text: str) -> "typing.Self": ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,7 +297,7 @@ class VotingConfig(MethodConfig):
     @property
     def noise_scale(self) -> float:
         """`noise_stddev` of settings that are resolved; raises InvalidArgumentError before."""
-        return _validate.known("noise_stddev", self.noise_stddev, "to be known: resolve the settings first")
+        return _validate.known("noise_stddev", self.noise_stddev)
 
     @abc.abstractmethod
     def mechanism(self) -> Any:

@@ -5,27 +5,15 @@ delta has to be well below 1/n, and there is an upper limit beyond which a run i
 """
 
 import warnings
-from typing import ClassVar, Protocol
 
 from datalens_tf import _validate
+from datalens_tf.config import RunSettings
 from datalens_tf.errors import InvalidArgumentError, PrivacyWarning
 
 WARNED, REFUSED = 1, 10  # delta, in units of 1/n
 
 
-class _Settings(Protocol):
-    """Settings with a delta: `RunConfig` and `PateClassifierConfig` have it."""
-
-    ADJACENCY: ClassVar[str]
-
-    @property
-    def delta(self) -> float: ...
-
-    @property
-    def allow_large_delta(self) -> bool: ...
-
-
-def check_delta(config: _Settings, num_records: int) -> None:
+def check_delta(config: RunSettings, num_records: int) -> None:
     """Warns of a delta of 1/n or more, before anything is charged; refuses one of 10/n or more.
 
     Args:
@@ -46,14 +34,14 @@ def check_delta(config: _Settings, num_records: int) -> None:
                       f"Better: --delta {below(count):g}.", PrivacyWarning, stacklevel=2)
 
 
-def describe_delta(config: _Settings, num_records: int) -> str:
+def describe_delta(config: RunSettings, num_records: int) -> str:
     """The statement's sentence about delta; with what it means from 1/n on."""
     count, unit = num_protected(config, num_records)
     text = _ratio(config.delta, count, unit)
     return f"{text} {_meaning(config.delta, count, unit)}" if config.delta >= WARNED / count else text
 
 
-def num_protected(config: _Settings, num_records: int) -> tuple[int, str]:
+def num_protected(config: RunSettings, num_records: int) -> tuple[int, str]:
     """n, and what it counts: users where neighbours differ in one, else records."""
     if config.ADJACENCY.endswith("-user"):
         users: int | None = getattr(config, "num_users", None)

@@ -14,7 +14,7 @@ from datalens_tf.accounting import accountants
 from datalens_tf.accounting.accountant import RELATIONS
 from datalens_tf.accounting.delta import describe_delta
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
-from datalens_tf.config import ACCOUNTANTS, MethodConfig
+from datalens_tf.config import ACCOUNTANTS, RunSettings
 from datalens_tf.data.registry import has_public_classes
 from datalens_tf.errors import LedgerError
 
@@ -73,7 +73,7 @@ class Guarantee:
     recalibrated: Sequence[dp_accounting.DpEvent] = ()
 
 
-def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLedger | None, num_burnt: int,
+def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLedger | None, num_burnt: int,
                    noise: "NoiseSource", num_records: int) -> dict[str, Any]:
     """Makes the privacy statement of a run, a JSON-able dictionary.
 
@@ -131,7 +131,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
         "method": config.method,
         "dataset": config.public().dataset,
         "num_records": num_records,
-        "epsilon": by_accountant[config.accountant] if private else None,
+        "epsilon": by_accountant[_validate.known("accountant", config.accountant)] if private else None,
         "delta": config.delta,
         "delta_and_n": describe_delta(config, num_records) if private else None,
         "accountant": config.accountant,
@@ -153,7 +153,7 @@ def make_statement(config: MethodConfig, guarantee: Guarantee, ledger: PrivacyLe
     }
 
 
-def _classes(config: MethodConfig) -> str:
+def _classes(config: RunSettings) -> str:
     """Source of the public list of classes, in words."""
     count = f"the {config.num_classes} classes" if config.num_classes else "the classes"
     kind = config.dataset.partition(":")[0]
@@ -169,7 +169,7 @@ def _classes(config: MethodConfig) -> str:
             "public. A record with a larger label would change it: declared classes do not depend on records.")
 
 
-def _settings_chosen(config: MethodConfig) -> str:
+def _settings_chosen(config: RunSettings) -> str:
     """Data on which the method's constants were chosen, and whether this run's records are among them."""
     sources = config.dataset.removeprefix("tfds:").split("/")  # The name is part of a prepared folder's path.
     # Variants, such as mnist_corrupted, are made of the same records.

@@ -128,12 +128,20 @@ class Plan:
 
     def event(self, record_votes: int | None = None) -> dp_accounting.DpEvent:
         """Cost of a step for such records."""
-        return self.mechanism(record_votes).dp_event(self.config.num_queries // self.config.num_rounds)
+        return self.mechanism(record_votes).dp_event(self.config.queries_per_round)
 
     def epsilon(self, group: individual.BudgetGroup) -> float:
         """Epsilon of all steps, for the records with this budget."""
-        config = self.config
-        return accountants.epsilon(self.event(group.record_votes), config.num_rounds, config.delta, config.accountant)
+        return self.epsilon_after(group, self.config.rounds)
+
+    def epsilon_after(self, group: individual.BudgetGroup, num_charges: int) -> float:
+        """Epsilon of so many charges, for the records with this budget."""
+        return accountants.epsilon(self.event(group.record_votes), num_charges, self.config.delta, self.accountant)
+
+    @property
+    def accountant(self) -> str:
+        """Accountant that measures the budget, which is filled in where nobody named one."""
+        return _validate.known("accountant", self.config.accountant)
 
 
 def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarray | None = None) -> Plan:
@@ -152,12 +160,13 @@ def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarra
     config, budgets = _with_budgets(config, num_records, budgets)
     votes = individual.votes_per_record(budgets, config.budget_precision)
     weights = np.ones(config.num_teachers, np.int64)
+    partitions: Sequence[np.ndarray]
     if config.individualization == "upsampling":
         partitions = individual.upsampled_partitions(votes, config.num_teachers, config.partition_seed)
     elif config.individualization == "weighting":
         partitions, weights = individual.weighted_partitions(votes, config.num_teachers, config.partition_seed)
     else:
-        partitions = partition_indices(num_records, config.num_teachers, config.partition_seed)
+        partitions = list(partition_indices(num_records, config.num_teachers, config.partition_seed))
     plan = Plan(config=config, partitions=partitions, weights=weights, groups=individual.budget_groups(budgets, votes))
     if config.noise_stddev is None:
         plan = dataclasses.replace(plan, config=config.replace(noise_stddev=_calibrated(plan)))
@@ -232,9 +241,9 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
                 f"The privacy budget epsilon={ledger.epsilon_budget:g} pays for no answer: {ledger.spent():.5g} "
                 f"is spent after {num_burnt} charges, all of them lost when training was interrupted. Nothing more "
                 "was charged. Train in another folder; what is spent there comes on top of this.")
-        warn_of_lost_steps(ledger, event, num_burnt, len(releases), config.num_rounds)
-        labels = np.full((config.num_rounds, len(queries) // config.num_rounds), NO_ANSWER)
-        parts = queries.reshape(config.num_rounds, -1, *queries.shape[1:])
+        warn_of_lost_steps(ledger, event, num_burnt, len(releases), config.rounds)
+        labels = np.full((config.rounds, config.queries_per_round), NO_ANSWER)
+        parts = queries.reshape(config.rounds, -1, *queries.shape[1:])
         for number, part in enumerate(parts):
             predictions = None
             if config.aggregator == "interactive_gnmax" and number:
@@ -283,11 +292,12 @@ def _answers(dataset: Dataset, indices: np.ndarray, queries: np.ndarray) -> np.n
 
 
 def _mechanism(config: PateClassifierConfig, num_votes: int, record_votes: int) -> LabelVotes:
-    settings = dict(num_votes=num_votes, num_classes=config.num_classes, noise_stddev=config.noise_stddev,
-                    record_votes=record_votes)
-    if config.is_confident:
+    settings: dict[str, Any] = dict(
+        num_votes=num_votes, num_classes=config.num_classes, noise_stddev=config.noise_stddev,
+        record_votes=record_votes)
+    if config.max_answers is not None:  # Those that test before they answer have such a number.
         settings |= dict(threshold_noise_ratio=config.threshold_noise_ratio, vote_threshold=config.vote_threshold,
-                         max_answers=config.max_answers // config.num_rounds)
+                         max_answers=config.max_answers // config.rounds)
     if config.aggregator == "interactive_gnmax":
         settings |= dict(min_confidence=config.min_confidence)
     return _MECHANISMS[config.aggregator](**settings)
@@ -315,12 +325,11 @@ def _calibrated(plan: Plan) -> float:
     """The smallest noise with which no group of records pays more than its budget."""
     config = plan.config
 
-    def needed(group):
-        def event(stddev):
+    def needed(group: individual.BudgetGroup) -> float:
+        def event(stddev: float) -> dp_accounting.DpEvent:
             return dataclasses.replace(plan, config=config.replace(noise_stddev=stddev)).event(group.record_votes)
 
-        return accountants.calibrate(event, config.num_rounds, group.epsilon, config.delta, config.accountant,
-                                    precision=1e-6)
+        return accountants.calibrate(event, config.rounds, group.epsilon, config.delta, plan.accountant, precision=1e-6)
 
     return max(map(needed, plan.groups))
 
@@ -331,25 +340,25 @@ def _statement(plan: Plan, ledger: PrivacyLedger, num_burnt: int, noise: NoiseSo
     config, mechanism = plan.config, plan.mechanism()
     private = noise.is_secure
     # Burnt charges are paid by all.
-    by_budget = [dataclasses.asdict(group) | {"epsilon": accountants.epsilon(
-        plan.event(group.record_votes), ledger.num_charges, config.delta, config.accountant) if private else None,
-        "epsilon_budget": group.epsilon} for group in plan.groups]
-    facts = {
+    by_budget = [dataclasses.asdict(group) | {
+        "epsilon": plan.epsilon_after(group, ledger.num_charges) if private else None, "epsilon_budget": group.epsilon}
+        for group in plan.groups]
+    facts: dict[str, Any] = {
         "aggregator": config.aggregator, "num_teachers": config.num_teachers, "num_votes": mechanism.num_votes,
         "record_votes": mechanism.record_votes, "noise_stddev": config.noise_stddev,
-        "num_queries_per_step": config.num_queries // config.num_rounds,
+        "num_queries_per_step": config.queries_per_round,
         "individualization": config.individualization, "epsilon_by_budget": by_budget,
     }
     if config.aggregator == "lnmax":
         facts["noise_scale"] = mechanism.dp_event(1).event.noise_multiplier * mechanism.record_votes
-    if config.is_confident:
-        facts |= {"threshold_noise_stddev": config.threshold_noise_ratio * config.noise_stddev,
+    if isinstance(mechanism, ConfidentGNMax):
+        facts |= {"threshold_noise_stddev": mechanism.threshold_noise_ratio * mechanism.noise_stddev,
                   "max_answers": mechanism.max_answers}
-    assumptions = (_ASSUMPTIONS[config.individualization], *_SENSITIVITY)
+    assumptions = [_ASSUMPTIONS[config.individualization], *_SENSITIVITY]
     if config.individualization != "none" and private:
         text = "; ".join(f"budget {row['epsilon_budget']:g}: {row['num_records']} records with {row['record_votes']} "
                          f"vote(s), epsilon = {round_up(row['epsilon'])}" for row in by_budget)
-        assumptions += (_BUDGETS.format(epsilon_by_budget_text=text),)
+        assumptions.append(_BUDGETS.format(epsilon_by_budget_text=text))
     guarantee = Guarantee(
         event=plan.event(), facts=facts, assumptions=assumptions,
         released=f"{config.num_teachers} teachers labelled {{num_queries_per_step}} public images in each of "

@@ -69,22 +69,32 @@ class PateClassifierConfig(DataConfig):
         "MNIST only, whose real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.accountant is None:
             object.__setattr__(self, "accountant", "rdp" if self.aggregator == "lnmax" else "gdp")
         if self.num_rounds is None:
             object.__setattr__(self, "num_rounds", 4 if self.aggregator == "interactive_gnmax" else 1)
         if self.max_answers is None and self.is_confident:
-            object.__setattr__(self, "max_answers", max(self.num_rounds, self.num_queries // 2))
+            object.__setattr__(self, "max_answers", max(self.rounds, self.num_queries // 2))
         v = _validate
         v.require(self.aggregator != "lnmax" or self.accountant in ("rdp", "pld"), "accountant", self.accountant,
                   "to be rdp or pld, which know the Laplace noise of lnmax")
         v.require(self.is_confident or self.max_answers is None, "max_answers", self.max_answers,
                   f"to be none: {self.aggregator} answers every query")
         for name in ("num_queries", *(("max_answers",) if self.is_confident else ())):
-            v.require(getattr(self, name) % self.num_rounds == 0, name, getattr(self, name),
+            v.require(getattr(self, name) % self.rounds == 0, name, getattr(self, name),
                       f"to be a multiple of num_rounds={self.num_rounds}")
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds, which is filled in where nobody gave one."""
+        return _validate.known("num_rounds", self.num_rounds)
+
+    @property
+    def queries_per_round(self) -> int:
+        """Number of queries that are released jointly."""
+        return self.num_queries // self.rounds
 
     @property
     def is_confident(self) -> bool:

@@ -31,7 +31,7 @@ def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifier
         raise InvalidArgumentError(f"Expected vote_threshold={config.vote_threshold} to let some answers pass: no "
                                    "query has a label.")
     data = as_dataset(images[labelled], labels[labelled], config.num_classes, name="labelled queries")
-    model = classifier.paper_classifier(data.image_shape, config.num_classes, config.seed)
+    model = classifier.paper_classifier(data.image_shape, data.num_classes, config.seed)
     model.compile(tf.keras.optimizers.Adam(config.student_learning_rate),
                   tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     batches = classifier.ShuffledBatches(data, min(config.student_batch_size, len(data)), config.seed)
