@@ -1,5 +1,6 @@
 """The registry of data: names, and a source that is one file."""
 
+import pathlib
 import textwrap
 
 import pytest
@@ -27,6 +28,11 @@ def test_names_say_what_they_are():
     known = registry.known_datasets()
     assert list(known)[:2] == ["celeba_gender", "celeba_hair"] and list(known)[-1] == "tfds:NAME"
     assert all(line and "\n" not in line for line in known.values())
+
+
+def test_the_reference_lists_every_name():
+    text = (pathlib.Path(__file__).parents[2] / "docs/reference/command_line.md").read_text(encoding="utf-8")
+    assert [name for name in registry.known_datasets() if f"`{name}`" not in text] == []
 
 
 def test_which_lists_of_classes_are_public():

@@ -1,4 +1,4 @@
-"""A method, a data set and an accountant are a file each: those of CONTRIBUTING.md, put into folders of their own."""
+"""A method, a data set, an accountant and a metric are a file each: those of CONTRIBUTING.md, put into new folders."""
 
 import json
 import pathlib
@@ -13,6 +13,7 @@ from datalens_tf import cli, methods
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.data import sources
+from datalens_tf.evaluation import metrics
 from datalens_tf.methods import registry
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -26,16 +27,16 @@ def fixture_added(tmp_path_factory):
     """A folder with the files of the walk-through, by their folders, where methods and data sets are found."""
     folder, code = tmp_path_factory.mktemp("added"), dict(WALK_THROUGH)
     assert sorted(code) == [f"datalens_tf/{name}.py" for name in (
-        "accounting/bounds/zcdp", "data/sources/shades", "methods/mean_image")]
+        "accounting/bounds/zcdp", "data/sources/shades", "evaluation/metrics/brightness", "methods/mean_image")]
     for name, text in code.items():
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(text)
     with pytest.MonkeyPatch.context() as patch:
-        for package in (methods, sources):
+        for package in (methods, metrics, sources):
             place = folder.joinpath(*package.__name__.split("."))
             patch.setattr(package, "__path__", [*package.__path__, str(place)])
         yield folder / "datalens_tf"
-    for name in ("methods.mean_image", "data.sources.shades"):
+    for name in ("methods.mean_image", "data.sources.shades", "evaluation.metrics.brightness"):
         sys.modules.pop(f"datalens_tf.{name}", None)
 
 
@@ -83,6 +84,15 @@ def test_the_file_is_a_data_set(added, tmp_path):
                      "--num_steps=1", *SMALL]) == 0
     statement = json.loads((folder / "privacy.json").read_text())
     assert (statement["dataset"], statement["num_records"]) == ("shades:40", 40)
+
+
+def test_the_file_is_a_metric(added, tmp_path, capsys):
+    np.savez(tmp_path / "white.npz", x=np.full((20, 8, 8, 1), 255, np.uint8), y=np.arange(20) % 10)
+    assert cli.main(["evaluate", f"--samples={tmp_path / 'white.npz'}", "--dataset=digits", "--metrics=brightness",
+                     f"--output_dir={tmp_path / 'found'}"]) == 0
+    assert "brightness 1.00, of real images 0." in capsys.readouterr().out
+    assert json.loads((tmp_path / "found" / "metrics.json").read_text())["brightness"]["synthetic"] == 1
+    assert "mean brightness of a pixel" in (tmp_path / "found" / "report.html").read_text()
 
 
 def test_the_file_is_an_accountant_and_older_statements_stay_valid(added):
