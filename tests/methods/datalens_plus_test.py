@@ -59,7 +59,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert statement["epsilon"] == pytest.approx(2.0, rel=1e-6) and statement["num_charges"] == 12
         assert "the sum of 64 random features of its images and of those of a network" in " ".join(text.split())
 
-    @pytest.mark.parametrize("declared", [0, 1])
+    @pytest.mark.parametrize("declared", [0, pytest.param(1, marks=pytest.mark.slow)])
     def test_a_choice_ends_also_where_hardly_a_record_is_of_a_declared_class(self, tmp_path, declared):
         """The records that it asks may be of one class, or none: that is theirs to keep."""
         data, labels = tiny.dataset(), np.full(20, 9)
@@ -67,7 +67,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         run = self.make(tmp_path, **CHOICE).fit(data.images, labels, num_classes=3)
         assert run.privacy_statement()["num_charges"] == 12
 
-    @pytest.mark.parametrize("settings, releases", [(CHOICE, 4), (CLUSTERS, 7)])
+    @pytest.mark.parametrize("settings, releases", [
+        (CHOICE, 4), pytest.param(CLUSTERS, 7, marks=pytest.mark.slow)])
     def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch, settings, releases):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
         drawn, data = [], tiny.dataset()
@@ -78,7 +79,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert found == pytest.approx(run.privacy_statement()["epsilon"], rel=1e-9)
 
     @pytest.mark.parametrize("settings, expected", [
-        (CHOICE, [2, 3, 4, 3]), (CLUSTERS, [1, 1, 1, 1, 1, 4, 3])])
+        pytest.param(CHOICE, [2, 3, 4, 3], marks=pytest.mark.slow), (CLUSTERS, [1, 1, 1, 1, 1, 4, 3])])
     def test_charges_are_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch, settings, expected):
         """All that pay for a release in one line: a kill burns them together, or none."""
         seen, data = [], tiny.dataset()
@@ -87,7 +88,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         self.make(tmp_path, **settings).fit(data.images, data.labels)
         assert seen == [(index, expected[:index + 1]) for index in range(len(expected))]
 
-    @pytest.mark.parametrize("settings", [CHOICE | {"learned_share": 0.75}, CLUSTERS])
+    @pytest.mark.parametrize("settings", [
+        CHOICE | {"learned_share": 0.75}, pytest.param(CLUSTERS, marks=pytest.mark.slow)])
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, settings):
         """Other records with the same releases give the same generator: nothing else was looked at."""
         data, other, kept = tiny.dataset(), tiny.dataset(seed=5), []
@@ -104,7 +106,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         second = self.make(tmp_path / "b", **settings).fit(other.images, other.labels)
         np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
 
-    @pytest.mark.parametrize("settings", [CHOICE | {"learned_share": 0.75}, CLUSTERS])
+    @pytest.mark.parametrize("settings", [
+        pytest.param(CHOICE | {"learned_share": 0.75}, marks=pytest.mark.slow), CLUSTERS])
     @pytest.mark.parametrize("record, image, label", [
         (0, 255, 2), *(pytest.param(*changed, marks=pytest.mark.slow) for changed in ((7, 0, 1), (19, 255, 1)))])
     def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, settings,
@@ -161,8 +164,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
     @pytest.mark.parametrize("settings, kills, num_charges", [
         # The embedding's charge, then nothing, in the fit, then that of the choice, for which nothing is left.
-        (CHOICE, [(MeanEmbedding, "privatize", 2), (embedding.EmbeddingStudent, "train", 3),
-                  (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
+        pytest.param(CHOICE, [(MeanEmbedding, "privatize", 2), (embedding.EmbeddingStudent, "train", 3),
+                              (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3], marks=pytest.mark.slow),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
                     (datalens_plus.classifier, "train_on_synthetic", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])

@@ -202,6 +202,7 @@ def test_discriminators_keep_what_they_learn(usual):
     np.testing.assert_array_equal(usual[0].users.critics.variables()[-1], [2 + 2 * 2] * 4)
 
 
+@pytest.mark.slow
 def test_without_noise_the_generator_approaches_the_records(monkeypatch):
     images = np.repeat(np.array([0, 255, 128], np.uint8), 20)[:, None, None, None] * np.ones((1, 8, 8, 1), np.uint8)
     data = tiny.as_dataset(images, np.repeat([0, 1, 2], 20), 3)

@@ -22,6 +22,7 @@ class TestGPate(VotedConformance):
             3 * 4 * (statement["threshold_noise_stddev"]**-2 + 2 * statement["noise_stddev"]**-2), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_with_little_noise_the_generator_approaches_the_records(tmp_path):
     """Black, white and grey images, dealt to four teachers."""
     order = np.random.default_rng(0).permutation(60)

@@ -182,6 +182,7 @@ def test_an_image_is_scored_without_its_neighbours_and_the_gradient_is_right():
     assert not np.allclose(critic(weights, images, labels), critic(weights, images, (labels + 1) % 3))
 
 
+@pytest.mark.slow
 def test_a_critic_finds_the_wasserstein_direction_at_the_norm_that_the_penalty_leaves():
     images = np.full((12, 8, 8, 1), 255, np.uint8)
     data = tiny.as_dataset(images, np.arange(12) % 3, 3)
@@ -197,6 +198,7 @@ def test_a_critic_finds_the_wasserstein_direction_at_the_norm_that_the_penalty_l
     np.testing.assert_allclose(np.sum(gradients, axis=1), 8 * norms, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_without_noise_the_generator_approaches_the_records():
     images = np.repeat(np.array([0, 255, 128], np.uint8), 20)[:, None, None, None] * np.ones((1, 8, 8, 1), np.uint8)
     data = tiny.as_dataset(images, np.repeat([0, 1, 2], 20), 3)

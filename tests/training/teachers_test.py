@@ -154,7 +154,8 @@ def test_a_state_in_a_file_gives_the_same_bits(tmp_path):
         assert mine.tobytes() == theirs.tobytes()
 
 
-@pytest.mark.parametrize("survivors", [0, 1, 3, 4])
+@pytest.mark.parametrize("survivors", [
+    0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 3)), 4])
 def test_a_step_that_death_interrupts_is_finished_with_the_same_bits(tmp_path, survivors):
     """Teachers that had taken the step vote again from where they are; the others take it now."""
     expected = make_bank(tiny.dataset(20), chunk_size=1)
@@ -293,6 +294,7 @@ assert sums[0][2] == sums[1][2]
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_pinned_to_a_device():
     """A whole visit runs where it is told to, here on a second virtual device, and the state comes back."""
     subprocess.run([sys.executable, "-c", _PLACEMENT], check=True)
