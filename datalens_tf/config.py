@@ -4,22 +4,21 @@ import abc
 import collections
 import dataclasses
 import hashlib
-import importlib
 import types
 import typing
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from datalens_tf import _folders, _text, _validate
+from datalens_tf import _folders, _text, _validate, bounds
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.settings import LARGEST_NUM_CLASSES, Settings, at_least, between, one_of, positive, setting
 
 if typing.TYPE_CHECKING:  # The command line reads settings, and must not wait for what prices them.
     import dp_accounting
 
-# By their places in tables, from the loosest bound on; an accountant is a file of `accounting.bounds`.
-_PLACES = {name: module.constants["PLACE"] for name, module in _folders.declarations(
-    tuple(importlib.import_module("datalens_tf.accounting.bounds").__path__), "PLACE").items()}
+# By their places in tables, from the loosest bound on; an accountant is a file of `bounds`.
+_PLACES = {name: module.constants["PLACE"]
+           for name, module in _folders.declarations(tuple(bounds.__path__), "PLACE").items()}
 ACCOUNTANTS = tuple(sorted(_PLACES, key=lambda name: _PLACES[name]))
 PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")

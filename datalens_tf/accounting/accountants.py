@@ -5,7 +5,7 @@
 | `classic_rdp` | Gaussian releases           | the paper's Theorems 1 and 3, orders {1.1, 2, 3, ..., 199} |
 | `rdp`         | what dp_accounting supports | dp_accounting's RDP with its tighter conversion            |
 | `pld`         | what dp_accounting supports | dp_accounting's privacy loss distributions; an upper bound |
-|               | and samples of fixed size   | the same, of a curve in `accounting.fixed_size_sampling`   |
+|               | and samples of fixed size   | the same, of a curve in `bounds.fixed_size_sampling`   |
 | `gdp`         | Gaussian releases           | exact: Balle and Wang 2018; Dong, Roth and Su 2019         |
 
 Neighbouring data sets differ in one replaced record, or, where `adjacency` says so, in one that is added or removed.
@@ -32,7 +32,7 @@ import attr
 import dp_accounting
 
 from datalens_tf import _validate
-from datalens_tf.accounting.accountant import RELATIONS, Accountant, Tally
+from datalens_tf.bounds.accountant import RELATIONS, Accountant, Tally
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.settings import check_magnitudes
@@ -42,7 +42,7 @@ from datalens_tf.settings import check_magnitudes
 def registered(name: str) -> Accountant:
     """The accountant of this name; raises InvalidArgumentError for an unknown one."""
     _validate.one_of("accountant", name, ACCOUNTANTS)
-    module = importlib.import_module(f"datalens_tf.accounting.bounds.{name}")
+    module = importlib.import_module(f"datalens_tf.bounds.{name}")
     kind = next(kind for kind in vars(module).values()
                 if isinstance(kind, type) and issubclass(kind, Accountant) and kind.__module__ == module.__name__)
     return kind()

@@ -26,7 +26,7 @@ import dp_accounting
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.accountant import RELATIONS
+from datalens_tf.bounds.accountant import RELATIONS
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 

@@ -11,9 +11,9 @@ import dp_accounting
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.accountant import RELATIONS
 from datalens_tf.accounting.delta import describe_delta
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
+from datalens_tf.bounds.accountant import RELATIONS
 from datalens_tf.config import ACCOUNTANTS, RunSettings
 from datalens_tf.data.registry import has_public_classes
 from datalens_tf.errors import LedgerError

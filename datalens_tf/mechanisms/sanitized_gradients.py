@@ -15,7 +15,7 @@ The sampling. Given all that was released before, the outputs of a step are dist
 neighbouring data as (1 - q) A + q B'. A is the mixture of what the N - 1 other discriminators answer. All answers are
 Gaussians whose means are at most C sqrt(m) long, so any two are at most one sensitivity apart. That is sampling one of
 N "records", the partitions, without replacement, where neighbours differ in one: Wang, Balle and Kasiviswanathan 2019
-for `rdp` (theorem 27, in dp_accounting), `accounting.fixed_size_sampling` for `pld`. A need not be B, as it
+for `rdp` (theorem 27, in dp_accounting), `bounds.fixed_size_sampling` for `pld`. A need not be B, as it
 would be for records that are added or removed.
 
 The state. "Given all that was released before" is where the published algorithm has no proof: there, the picked

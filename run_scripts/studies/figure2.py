@@ -19,7 +19,7 @@ import tempfile
 import numpy as np
 from data_dependent import data_dependent_rdp, log_likeliest, log_likeliest_possible
 
-from datalens_tf.accounting.bounds import classic_rdp
+from datalens_tf.bounds import classic_rdp
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.bounds import gdp
+from datalens_tf.bounds import gdp
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.datalens import PRESETS

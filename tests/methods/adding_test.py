@@ -27,7 +27,7 @@ def fixture_added(tmp_path_factory):
     """A folder with the files of the walk-through, by their folders, where methods and data sets are found."""
     folder, code = tmp_path_factory.mktemp("added"), dict(WALK_THROUGH)
     assert sorted(code) == [f"datalens_tf/{name}.py" for name in (
-        "accounting/bounds/zcdp", "data/sources/shades", "evaluation/metrics/brightness", "methods/mean_image")]
+        "bounds/zcdp", "data/sources/shades", "evaluation/metrics/brightness", "methods/mean_image")]
     for name, text in code.items():
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(text)
@@ -99,8 +99,8 @@ def test_the_file_is_an_accountant_and_older_statements_stay_valid(added):
     """In a process of its own: the names of accountants are read once."""
     code = f"""
 import importlib, sys
-bounds = importlib.import_module("datalens_tf.accounting.bounds")
-bounds.__path__.append({str(added / "accounting" / "bounds")!r})
+bounds = importlib.import_module("datalens_tf.bounds")
+bounds.__path__.append({str(added / "bounds")!r})
 from datalens_tf import cli
 for words in (["privacy", "--preset=mnist", "--num_steps=86", "--json"], ["verify", sys.argv[1]]):
     assert cli.main(words) == 0

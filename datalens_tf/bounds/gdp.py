@@ -4,7 +4,7 @@ import math
 
 from scipy import optimize, special
 
-from datalens_tf.accounting.accountant import HOPELESS, GaussianAccountant
+from datalens_tf.bounds.accountant import HOPELESS, GaussianAccountant
 
 PLACE = 4
 

@@ -2,7 +2,7 @@
 
 import dp_accounting
 
-from datalens_tf.accounting.accountant import RELATIONS, Accountant, Tally, by_dp_accounting
+from datalens_tf.bounds.accountant import RELATIONS, Accountant, Tally, by_dp_accounting
 
 PLACE = 2
 

@@ -4,8 +4,8 @@ import math
 
 import dp_accounting
 
-from datalens_tf.accounting import fixed_size_sampling
-from datalens_tf.accounting.accountant import HOPELESS, RELATIONS, Accountant, Tally, by_dp_accounting, squared_mu
+from datalens_tf.bounds import fixed_size_sampling
+from datalens_tf.bounds.accountant import HOPELESS, RELATIONS, Accountant, Tally, by_dp_accounting, squared_mu
 
 PLACE = 3
 

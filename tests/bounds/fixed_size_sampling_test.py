@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from datalens_tf.accounting import accountants, fixed_size_sampling
+from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.bounds import fixed_size_sampling
 from datalens_tf.errors import InvalidArgumentError
 from tests.accounting.true_delta import densities, least_delta
 

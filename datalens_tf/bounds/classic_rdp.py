@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from datalens_tf.accounting.accountant import GaussianAccountant
+from datalens_tf.bounds.accountant import GaussianAccountant
 
 PLACE = 1
 ORDERS = np.array([1.1, *range(2, 200)])
