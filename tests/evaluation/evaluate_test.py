@@ -70,6 +70,7 @@ def test_constant_images_have_inception_score_one_and_lie_nowhere():
     assert "utility" not in metrics and metrics["quality"]["label_agreement"]["value"] == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 def test_shuffled_labels_are_chance_and_noise_is_far_from_real(tmp_path):
     train, rng, cache = real("train"), np.random.default_rng(0), Cache(tmp_path)
     shuffled = tiny_evaluation(train.images, rng.permutation(train.labels), cache=cache,

@@ -161,11 +161,12 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             patched.setattr(owner, name, killed)
             self.make(run_dir, **settings).fit(data.images, data.labels)
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
     @pytest.mark.parametrize("settings, kills, num_charges", [
         # The embedding's charge, then nothing, in the fit, then that of the choice, for which nothing is left.
-        pytest.param(CHOICE, [(MeanEmbedding, "privatize", 2), (embedding.EmbeddingStudent, "train", 3),
-                              (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3], marks=pytest.mark.slow),
+        (CHOICE, [(MeanEmbedding, "privatize", 2), (embedding.EmbeddingStudent, "train", 3),
+                  (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
                     (datalens_plus.classifier, "train_on_synthetic", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
