@@ -1,5 +1,7 @@
 """Durable writing: files appear whole or not at all, and what the operating system refuses becomes one clear line."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json
@@ -10,12 +12,15 @@ import types
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from etils import epy
 
 from datalens_tf.errors import DataLensError
+
+with epy.lazy_imports():
+    import numpy as np
+    from numpy import typing as npt
 
 PathLike = str | os.PathLike[str]
 
@@ -86,7 +91,7 @@ class ArrayHeader(NamedTuple):
     dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, array: Any) -> "ArrayHeader":
+    def of(cls, array: Any) -> ArrayHeader:
         """Header of an array, or of anything else with a shape and a dtype, such as a TensorFlow variable."""
         return cls(tuple(array.shape), np.dtype(getattr(array.dtype, "as_numpy_dtype", array.dtype)))
 
@@ -130,7 +135,7 @@ def _listed(names: Collection[str], shown: int = 5) -> str:
     return ", ".join(sorted(names)[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
-def read_npz(path: PathLike, check: HeaderCheck, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+def read_npz(path: PathLike, check: HeaderCheck, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
     """Arrays of an npz file, all or those of the given names that it has; never unpickled.
 
     A few kilobytes may unfold to gigabytes. So the headers are read first, and nothing is unpacked that the caller does
@@ -183,9 +188,10 @@ def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Array
             raise ValueError(f"{name:.99} is no array")
         file.seek(0)
         version = np.lib.format.read_magic(file)
-        if version not in _HEADER_READERS:
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in readers:
             raise ValueError(f"{name:.99} is no plain array")
-        shape, _, dtype = _HEADER_READERS[version](file)
+        shape, _, dtype = readers[version](file)
         header, start = ArrayHeader(shape, dtype), file.tell()
     # Pickled objects are of any length; numpy will refuse them.
     if min(shape, default=0) < 0 or (not dtype.hasobject and start + header.nbytes != info.file_size):
@@ -193,12 +199,7 @@ def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Array
     return header
 
 
-_HeaderReader = Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]
-_HEADER_READERS: dict[tuple[int, int], _HeaderReader] = {
-    (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
-def npz_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:
+def npz_bytes(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
     """Named arrays as a compressed npz file."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

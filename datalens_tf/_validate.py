@@ -1,9 +1,10 @@
 """Checks of named arguments. Messages read `Expected name=value condition.`, which tests and users rely on."""
 
 import collections.abc
+import difflib
 import numbers
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from datalens_tf.errors import InvalidArgumentError
@@ -71,5 +72,25 @@ def boolean(name: str, value: Any) -> None:
 
 def one_of(name: str, value: Any, choices: Collection[Any]) -> None:
     """A value that is one of the named choices."""
-    ok = isinstance(value, collections.abc.Hashable) and value in choices
-    require(ok, name, value, f"to be one of {', '.join(map(str, choices))}")
+    if not (isinstance(value, collections.abc.Hashable) and value in choices):
+        raise InvalidArgumentError(f"Expected {name}={_shown(value)} to be one of {', '.join(map(str, choices))}."
+                                   f"{did_you_mean(value, choices)}")
+
+
+def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
+    """A question that follows an error's full stop, ` Did you mean mnist?`; empty where no choice is close."""
+    if not isinstance(value, str) or len(value) > 100:
+        return ""
+    close = difflib.get_close_matches(value, map(str, choices), 1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def top_k(value: int | None, dimension: int | None) -> None:
+    """A number of an image's coordinates.
+
+    Args:
+      value: how many; None for all.
+      dimension: how many there are; None where this is not known yet.
+    """
+    require(value is None or dimension is None or value <= dimension, "top_k", value,
+            f"<= {dimension}, the numbers in one image")

@@ -57,17 +57,18 @@ class DataConfig(Settings):
     """
 
     method: str = setting(dataclasses.MISSING, "Method that the settings are for.")
-    dataset: str = setting("arrays", "Sensitive data: mnist, fashion_mnist, digits, npz:FILE, folder:DIR, tfds:NAME, "
-                           "and so on; arrays when images were passed to `fit`.")
+    dataset: str = setting(
+        "arrays", "Sensitive data by its name; `datalens train --help` lists the kinds. The default stands for images "
+        "that were passed to `fit`.")
     image_shape: tuple[int, int, int] | None = setting(
         None, "Shape (H, W, C) of an image, H and W divisible by 4; none until the data is known.", _check_image_shape)
     num_classes: int | None = setting(
         None, "Number of classes Y, which is public; none until the data is known.", at_least(2))
     classes: tuple[str, ...] | None = setting(
-        None, "Declares the classes to be public: a number, names separated by commas, or a file with one name a line. "
-        "Records of other classes keep their place and contribute nothing. With none, the classes are those of "
-        "the data set's public description, or read from the records, private as these are, and then taken to "
-        "be public.",
+        None, "Public classes: a number, names with commas, or a file of names. They are declared to be public, so "
+        "records of other classes keep their place and contribute nothing. With none, the classes are those of the "
+        "data set's public description, or read from the records, private as these are, and then taken to be public.",
+
         _check_declared)
 
     GROUP: typing.ClassVar[str] = "data"
@@ -142,15 +143,15 @@ class RunConfig(DataConfig):
         1.0, "Privacy budget epsilon. Training stops before it would be exceeded. It is none for methods that are not "
         "private.", group="budget")
     delta: float = setting(1e-5, "Privacy budget delta.", between(0, 1, open_low=True, open_high=True), group="budget")
-    allow_large_delta: bool = setting(
-        False, "Permits a delta of 10/n or more, for n records (or users, where they are protected).", group="budget")
+    allow_large_delta: bool = setting(False, "Permits a delta of 10/n or more, for n records or users.", group="budget")
     accountant: str = setting(
         "gdp", f"Accountant that measures the budget: {', '.join(ACCOUNTANTS)}.", one_of(*ACCOUNTANTS), group="budget")
     noise: str = setting(
-        "rounded_gaussian", "Distribution of the privacy noise: rounded_gaussian, exact and integer like what it "
-        "hides; or gaussian, in floating point.", one_of(*NOISES), group="budget")
+        "rounded_gaussian", "Privacy noise: rounded_gaussian (exact) or gaussian (floats). The first is integer, like "
+        "what it hides.", one_of(*NOISES), group="budget")
     seed: int = setting(
-        0, "Public seed of weights, latents, labels, batches and stochastic quantisation. The privacy noise has none.",
+        0, "Public seed, on which the privacy noise does not depend. It decides weights, latents, labels, batches and "
+        "stochastic quantisation.",
         at_least(0), group="data")
     insecure_noise_seed: int | None = setting(
         None, "Makes the privacy noise predictable and the run NOT PRIVATE; for tests only.", at_least(0),
@@ -221,6 +222,8 @@ class MethodConfig(RunConfig):
     GROUP: typing.ClassVar[str] = "generator"
     # Kind of discriminators, where the method has any: `convolutional` or `dense`.
     NETWORK: typing.ClassVar[str] = "convolutional"
+    # Whether training can be spread over processes (`PerformanceOptions.distribute`).
+    CAN_DISTRIBUTE: typing.ClassVar[bool] = False
 
     def _check(self) -> None:
         super()._check()
@@ -236,6 +239,11 @@ class MethodConfig(RunConfig):
     def for_budget(cls, epsilon: float | None) -> "typing.Self":
         """The settings for this budget, whatever the data: the defaults, where a method says nothing else."""
         return cls(epsilon=epsilon)
+
+    @classmethod
+    def presets(cls) -> tuple[tuple[str, float], ...]:
+        """Data sets and budgets for which the method has settings of their own."""
+        return ()
 
     @classmethod
     def preset(cls, dataset: str, epsilon: float | None) -> "typing.Self":

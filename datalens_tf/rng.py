@@ -3,11 +3,15 @@
 The privacy noise is not here. It is drawn from the operating system (`mechanisms.noise`) and has no seed.
 """
 
+from __future__ import annotations
+
 import hashlib
 
-import numpy as np
-from numpy.typing import NDArray
+from etils import epy
 
+with epy.lazy_imports():
+    import numpy as np
+    from numpy import typing as npt
 
 def stream(seed: int, *path: str | int) -> np.random.Generator:
     """A numpy generator that depends on the seed and on every element of the path, and on nothing else."""
@@ -15,6 +19,6 @@ def stream(seed: int, *path: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], np.uint64)))
 
 
-def tensorflow_seed(seed: int, *path: str | int) -> NDArray[np.int32]:
+def tensorflow_seed(seed: int, *path: str | int) -> npt.NDArray[np.int32]:
     """A seed for TensorFlow's stateless random operations: int32 [2], a function of seed and path only."""
     return stream(seed, *path).integers(0, 2**31 - 1, size=2, dtype=np.int32)

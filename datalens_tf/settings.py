@@ -21,7 +21,7 @@ from typing import Any
 from datalens_tf import _files, _validate
 from datalens_tf.errors import InvalidArgumentError
 
-Check = Callable[[str, Any], None]  # Takes a name and a value, raises InvalidArgumentError.
+Check = Callable[[str, Any], object]  # Takes a name and a value, raises InvalidArgumentError.
 
 # No setting of anything that this package can train is beyond these; it would end in a lack of memory, or in overflow.
 LARGEST_IMAGE = 2**22  # numbers of an image: 1024 x 1024 of four channels
@@ -95,8 +95,9 @@ class Setting(typing.NamedTuple):
     @property
     def kinds(self) -> tuple[Any, ...]:
         """The annotated type, or several of a union, without None."""
-        return tuple(kind for kind in typing.get_args(self.hint) or (self.hint,) if kind is not types.NoneType) \
-            if isinstance(self.hint, types.UnionType) else (self.hint,)
+        if not isinstance(self.hint, types.UnionType):
+            return (self.hint,)
+        return tuple(kind for kind in typing.get_args(self.hint) if kind is not types.NoneType)
 
     @property
     def is_optional(self) -> bool:

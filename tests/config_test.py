@@ -100,7 +100,7 @@ def test_values_outside_their_domain_are_named(name, value):
 
 
 def test_more_coordinates_than_an_image_has():
-    with pytest.raises(InvalidArgumentError, match="top_k=65 <= 64, the numbers per image"):
+    with pytest.raises(InvalidArgumentError, match="top_k=65 <= 64, the numbers in one image"):
         DataLensConfig(image_shape=(8, 8, 1), top_k=65)
     DataLensConfig(image_shape=(8, 8, 1), top_k=64)
 

@@ -1,6 +1,5 @@
 """What the documents name exists."""
 
-import argparse
 import importlib
 import inspect
 import pathlib
@@ -11,6 +10,7 @@ import pytest
 
 import datalens_tf
 from datalens_tf import cli
+from datalens_tf.methods.registry import methods
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("checkpoints/*.md")])
@@ -39,7 +39,9 @@ def test_every_named_script_exists(path):
 def test_every_named_flag_exists(path):
     """Each is of `datalens`, of a script here, or of `ray`, `sha256sum`, `mkdocs` or `pytest`, which pages show."""
     scripts = "\n".join(script.read_text() for kind in ("py", "sh") for script in ROOT.glob(f"run_scripts/**/*.{kind}"))
-    known = {flag for parser in _parsers(cli._parser()) for flag in parser._option_string_actions}
+    parsers = [*(cli.command_parser(name, []) for name in cli.COMMANDS),
+               *(cli.command_parser("train", ["--method", method]) for method in methods())]
+    known = {flag for parser in parsers for flag in parser._option_string_actions} | {"--version"}
     known |= set(re.findall(r'add_argument\("(--\w+)"', scripts)) | set(re.findall(r"== (--\w+)", scripts))
     known |= {"--address", "--resources", "--check", "--strict", "--collect-only"}
     assert not sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", path.read_text())) - known)
@@ -55,15 +57,9 @@ def test_every_public_method_is_documented():
     names = [module.name for module in pkgutil.walk_packages(datalens_tf.__path__, "datalens_tf.")]
     classes = {kind for name in names for kind in vars(importlib.import_module(name)).values()
                if inspect.isclass(kind) and kind.__module__ == name and not kind.__name__.startswith("_")}
-    methods = {(kind, name) for kind in classes for name, member in vars(kind).items() if not name.startswith("_")
+    found = {(kind, name) for kind in classes for name, member in vars(kind).items() if not name.startswith("_")
                and (inspect.isroutine(member) or isinstance(member, property))}
-    assert len(methods) > 200
-    assert not [f"{kind.__name__}.{name}" for kind, name in methods if not inspect.getdoc(getattr(kind, name))]
+    assert len(found) > 200
+    assert not [f"{kind.__name__}.{name}" for kind, name in found if not inspect.getdoc(getattr(kind, name))]
 
 
-def _parsers(parser):
-    """A parser and those of its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.values()

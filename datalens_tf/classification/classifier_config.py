@@ -1,13 +1,19 @@
 """Settings of a differentially private classifier."""
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 
+from etils import epy
+
 from datalens_tf import _validate
-from datalens_tf.accounting import accountants
 from datalens_tf.config import RunConfig
-from datalens_tf.mechanisms.norm_topk import NormTopKSum
 from datalens_tf.settings import at_least, between, one_of, positive, setting
+
+with epy.lazy_imports():
+    from datalens_tf.accounting import accountants
+    from datalens_tf.mechanisms import norm_topk
 
 NETWORKS = ("small", "large")
 DEFAULT_STEPS = 1500
@@ -30,42 +36,45 @@ class ClassifierConfig(RunConfig):
     # Accountants of Gaussian releases know no sampling.
     accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
     seed: int = setting(
-        0, "Public seed of the initial weights; the privacy noise, dropout, and the choice of who is sampled "
-        "have none.")
+        0, "Public seed, on which the privacy noise does not depend. It decides the initial weights; not dropout, nor "
+        "who is sampled.")
     batch_size: int = setting(512, "Records in a batch, on average.", at_least(1))
     sampling_probability: float | None = setting(
         None, "Probability with which a record is in a batch. With none, it is batch_size divided by the number of "
         "records, which is then public.", between(0, 1, open_low=True))
     clip_norm: float = setting(10.0, "l2 norm that a record's gradient is clipped to [C].", positive)
     top_k_norm: float = setting(
-        1.0, "k in (0, 1]: of the clipped gradient the largest coordinates are kept, up to k of its squared "
-        "norm. Noise shrinks by sqrt(k). 1 keeps all: plain DP-SGD.", between(0, 1, open_low=True))
+        1.0, "Share of a clipped gradient's squared norm that is kept. The largest coordinates are kept, up to this "
+        "share k in (0, 1], and noise shrinks by sqrt(k). 1 keeps all: plain DP-SGD.", between(0, 1, open_low=True))
     top_k_dimensions: float = setting(
-        1.0, "Share of the coordinates that is kept, the largest ones; in (0, 1]. Noise does not shrink.",
+        1.0, "Share of a gradient's coordinates that is kept, in (0, 1]. The largest are kept; noise does not shrink.",
+
         between(0, 1, open_low=True))
     noise_multiplier: float | None = setting(
-        None, "Standard deviation of the noise divided by the sensitivity sqrt(k) C [sigma]. With none, it is "
-        "calibrated to the budget.")
+        None, "Standard deviation of the noise over the sensitivity sqrt(k) C. With none, it is calibrated to the "
+        "budget.")
     num_steps: int | None = setting(
-        None, "Steps; each is charged. With none, there are as many as noise_multiplier pays for, or 1,500 if that is "
-        "not given either.", at_least(1))
+        None, "Steps, each of which is charged. With none, there are as many as noise_multiplier pays for, or 1,500 "
+        "if that is not given either.", at_least(1))
     learning_rate: float = setting(0.1, "Learning rate of SGD without momentum.", positive, group="training")
     learning_rate_decay: float = setting(
-        0.5, "Share of the steps, the last ones, over which the learning rate falls to 0, linearly.", between(0, 1),
+        0.5, "Share of last steps in which the learning rate falls to 0. It falls linearly.",
+        between(0, 1),
         group="training")
     ema_decay: float = setting(
-        0.9999, "Decay, at most, of the moving average of the weights that is released; it covers about the last fifth "
-        "of the steps. 0 releases the last weights. The average is free in privacy.", between(0, 1, open_high=True),
+        0.9999, "Decay of the released moving average of weights. This is the largest decay; the average covers about "
+        "the last fifth of the steps. 0 releases the last weights. The average is free in privacy.",
+        between(0, 1, open_high=True),
         group="training")
     network: str = setting(
-        "small", "Network: small, that of the paper's experiments, 26,010 weights on MNIST; or large, the one that "
-        "`datalens evaluate` trains, 515,146.", one_of(*NETWORKS), group="training")
+        "small", "Network: small, the paper's; or large, that of evaluate. They have 26,010 and 515,146 weights on "
+        "MNIST.", one_of(*NETWORKS), group="training")
     model: str | None = setting(
-        None, "Keras file (.keras) of a model to train instead, from the weights that it has, of the layers that "
-        "docs/how-to/classify.md lists.", group="training")
+        None, "Keras file (.keras) of a model to train instead. It keeps the weights that it has, and consists of the "
+        "layers that docs/how-to/classify.md lists.", group="training")
     features: str | None = setting(
-        None, "Keras file (.keras) of a model of such layers that is not trained, and whose output is what the trained "
-        "one sees. Without a model, a linear layer is trained.", group="training")
+        None, "Keras file (.keras) of a fixed model that sees images first. It consists of such layers, too, and is "
+        "not trained; the trained one sees its output. Without a model, a linear layer is trained.", group="training")
     model_digest: str | None = setting(None, "Checksum of the model's file.")
     features_digest: str | None = setting(None, "Checksum of the features' file.")
 
@@ -89,19 +98,19 @@ class ClassifierConfig(RunConfig):
         if self.epsilon is not None:
             _validate.positive("epsilon", self.epsilon)
 
-    def public(self) -> "ClassifierConfig":
+    def public(self) -> ClassifierConfig:
         """Settings without places on this machine; checksums say which models they were."""
         return dataclasses.replace(super().public(), model=None, features=None)
 
-    def mechanism(self) -> NormTopKSum:
+    def mechanism(self) -> norm_topk.NormTopKSum:
         """Mechanism that sums gradients, and prices the sum; the settings must be resolved."""
-        return NormTopKSum(
+        return norm_topk.NormTopKSum(
             clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier or 0.0, adjacency=self.ADJACENCY,
             sampling_probability=_validate.known("sampling_probability", self.sampling_probability, "to be resolved"),
             top_k_norm=self.top_k_norm,
             top_k_dimensions=self.top_k_dimensions)
 
-    def resolved(self, num_records: int, num_users: int | None = None) -> "ClassifierConfig":
+    def resolved(self, num_records: int, num_users: int | None = None) -> ClassifierConfig:
         """Fills in the sampling probability, the noise multiplier and the number of steps; see `RunConfig.resolved`."""
         config = self
         if config.sampling_probability is None:

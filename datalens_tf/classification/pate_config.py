@@ -19,31 +19,32 @@ class PateClassifierConfig(DataConfig):
     aggregator: str = setting(
         "confident_gnmax", f"How votes become a label: {', '.join(AGGREGATORS)}.", one_of(*AGGREGATORS))
     num_teachers: int = setting(250, "Teachers, one per partition of the sensitive records.", at_least(1))
-    num_queries: int = setting(
-        1000, "Public images that teachers are asked to label; all are charged.", at_least(1))
+    num_queries: int = setting(1000, "Public images to be labelled, all of them charged.", at_least(1))
     max_answers: int | None = setting(
-        None, "Labels that teachers give at most, for confident_gnmax and interactive_gnmax; all are charged. "
-        "None means half of num_queries.", at_least(1))
+        None, "Labels that teachers give at most, all of them charged. They are limited with confident_gnmax and "
+        "interactive_gnmax. None means half of num_queries.", at_least(1))
     num_rounds: int | None = setting(
-        None, "Parts that the queries are asked in; with interactive_gnmax the student learns after each. It divides "
-        "num_queries and max_answers. None means 4 with interactive_gnmax, else 1.", at_least(1))
+        None, "Parts that the queries are asked in. With interactive_gnmax the student learns after each. The number "
+        "divides num_queries and max_answers. None means 4 with interactive_gnmax, else 1.", at_least(1))
     noise_stddev: float | None = setting(
-        None, "Standard deviation of the noise on the votes for a class, in votes. With none, it is calibrated to the "
-        "budget.", positive)
-    threshold_noise_ratio: float = setting(
-        3.0, "Standard deviation of the test's noise divided by noise_stddev.", positive)
+        None, "Standard deviation of the noise on a class's votes. With none, it is calibrated to the budget.",
+        positive)
+    threshold_noise_ratio: float = setting(3.0, "Noise of the test, in noise_stddev.", positive)
     vote_threshold: float = setting(
-        0.6, "Fraction of all votes that the noisy largest number of votes must reach in the test, in [0, 1].",
+        0.6, "Share of votes that a label needs, in [0, 1]. The noisy largest number of votes must "
+        "reach it in the test.",
         between(0, 1))
     min_confidence: float = setting(
-        0.9, "Probability above which interactive_gnmax takes the student's own prediction, in [0, 1].", between(0, 1))
+        0.9, "Confidence at which the student answers by itself. Above this probability, in [0, 1], interactive_gnmax "
+        "takes the student's own prediction.", between(0, 1))
     individualization: str = setting(
-        "none", f"How records get budgets of their own: {', '.join(INDIVIDUALIZATIONS)}.", one_of(*INDIVIDUALIZATIONS),
+        "none", f"Budgets of single records: {', '.join(INDIVIDUALIZATIONS)}.",
+        one_of(*INDIVIDUALIZATIONS),
         group="budget")
-    budget_precision: int = setting(
-        1, "Decimal places of those budgets that count.", at_least(0), group="budget")
+    budget_precision: int = setting(1, "Decimal places of such budgets that count.", at_least(0), group="budget")
     epsilon: float | None = setting(
-        None, "Privacy budget epsilon; that of the records with the largest one, where records have their own.",
+        None, "Privacy budget epsilon. Where records have budgets of their own, it is that of the records with the "
+        "largest one.",
         positive, group="budget")
     delta: float = setting(1e-5, "Privacy budget delta.", between(0, 1, open_low=True, open_high=True), group="budget")
     allow_large_delta: bool = setting(False, "Permits a delta of 10/n or more, for n records.", group="budget")
@@ -51,11 +52,13 @@ class PateClassifierConfig(DataConfig):
         None, "Accountant that measures the budget. None means gdp, or rdp with lnmax.", one_of(*ACCOUNTANTS),
         group="budget")
     student_steps: int = setting(
-        400, "Steps of the student's training, and of each round's; free in privacy.", at_least(1), group="student")
+        400, "Steps of the student's training. Each round has as many; they are free in privacy.",
+        at_least(1), group="student")
     student_batch_size: int = setting(64, "Queries in a batch of the student's training.", at_least(1), group="student")
     student_learning_rate: float = setting(1e-3, "Learning rate of the student's training.", positive, group="student")
     seed: int = setting(
-        0, "Public seed of the choice of queries and of the student's weights and batches. The privacy noise has none.",
+        0, "Public seed, on which the privacy noise does not depend. It decides the choice of queries and the "
+        "student's weights and batches.",
         at_least(0), group="data")
     partition_seed: int = setting(
         0, "Public seed of the assignment of records to teachers.", at_least(0), group="data")
@@ -95,6 +98,11 @@ class PateClassifierConfig(DataConfig):
     def queries_per_round(self) -> int:
         """Number of queries that are released jointly."""
         return self.num_queries // self.rounds
+
+    @property
+    def budget(self) -> float:
+        """The epsilon that a run keeps to; raises InvalidArgumentError where it is not known yet."""
+        return _validate.known("epsilon", self.epsilon, "to be known before anything is priced")
 
     @property
     def is_confident(self) -> bool:

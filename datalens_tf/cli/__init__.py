@@ -1,34 +1,56 @@
 """The command line: flags become settings, settings become one call.
 
-`EXIT_STATUSES` says how a command may end; where it is not 0, one line on stderr says why. Modules that load TensorFlow
-are imported by the commands that need them.
+`EXIT_STATUSES` says how a command may end; where it is not 0, one line on stderr says why. Modules that take long to
+import are imported lazily, by the commands that use them.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
 import logging
 import os
 import sys
+import textwrap
 import traceback
-import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 from absl import flags
 from absl import logging as absl_logging
-from absl.flags import argparse_flags
+from etils import epy
 
-from datalens_tf import __version__
-from datalens_tf.cli import classify, evaluation, generators, pate, plan, privacy, training, verify
-from datalens_tf.errors import DataLensError, InterruptionWarning, InvalidArgumentError, PrivacyWarning
+from datalens_tf import __version__, _validate
+from datalens_tf.cli.parser import Parser, help_width, table
+from datalens_tf.errors import DataLensError, InterruptionWarning, PrivacyWarning
 from datalens_tf.settings import check_magnitudes
+
+with epy.lazy_imports():
+    from datalens_tf.cli import classify, evaluation, generators, methods, pate, plan, privacy, training, verify
+    from datalens_tf.data import registry as data_registry
+    from datalens_tf.methods import registry as method_registry
+
+# The module of each command, which has it in its `COMMANDS`, and what it does.
+COMMANDS = {
+    "train": (training, "train a generator and write a run folder"),
+    "sample": (generators, "draw synthetic images from a run or an exported generator"),
+    "evaluate": (evaluation, "measure on real records how good synthetic images are"),
+    "compare": (evaluation, "put evaluated runs side by side: a table and plots"),
+    "export": (generators, "copy a run's generator to a folder that TensorFlow Serving reads"),
+    "convert": (generators, "make a generator run without TensorFlow: ONNX, TensorFlow Lite, a web page"),
+    "verify": (verify, "check that a run, an export or a converted file is what it says it is"),
+    "methods": (methods, "list the methods of train, and when to choose which"),
+    "plan": (plan, "recommend top_k, vote_threshold and noise for a budget"),
+    "privacy": (privacy, "account for privacy without training"),
+    "audit": (privacy, "attack the releases of a run, and bound its epsilon from below"),
+    "classify": (classify, "train a differentially private classifier"),
+    "pate-classify": (pate, "train a classifier by PATE: teachers on sensitive records label public images"),
+}
 
 EXIT_STATUSES = {
     0: "done",
-    1: "something failed that other flags may not mend: a server or another process did not answer, training "
-       "diverged, or it is a bug (an internal error)",
-    2: "the command line, the data or a file is not what it must be, does not fit in memory or cannot be written; or "
-       "the audit caught a mechanism",
+    1: "failed: a server did not answer, training diverged, or a bug",
+    2: "wrong flags, data or files, too little memory, or the audit caught a mechanism",
     3: "the budget pays for no step",
     130: "interrupted; the state of a run is saved",
 }
@@ -44,16 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # With a single thread for operations a function that waits for its data can wait for ever.
         os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
     try:
-        try:
-            args = _parser().parse_args(argv)
-        except ValueError as error:  # of a flag that absl defines
-            raise InvalidArgumentError(str(error)) from error
+        run, args = parse(argv)
         if not debug:
             logging.getLogger("tensorflow").setLevel(logging.ERROR)
             absl_logging.set_verbosity(absl_logging.ERROR)
         check_magnitudes(vars(args))
         with _warnings_in_one_line():
-            args.command(args)
+            run(args)
         return 0
     except BrokenPipeError:  # The reader of our output, `head` for example, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,6 +83,64 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, line = _verdict(error)
         print(f"datalens: {' '.join(line.split())}", file=sys.stderr)
         return status
+
+
+def parse(argv: Sequence[str]) -> tuple[Callable[[argparse.Namespace], None], argparse.Namespace]:
+    """The command that a command line names, and its flags.
+
+    Raises:
+      InvalidArgumentError: a mistake.
+      SystemExit: after `--help` and `--version`.
+    """
+    top = Parser("datalens", "", argv)
+    top.page = _overview
+    top.add_argument("--version", action="version", version=f"datalens {__version__}")
+    top.add_argument("name", metavar="COMMAND", help="one of the commands that `datalens --help` lists")
+    top.add_argument("words", nargs=argparse.REMAINDER, default=[])
+    found = top.parse()
+    if found.name not in COMMANDS:
+        top.error(f"Unknown command {found.name!r:.200}.{_validate.did_you_mean(found.name, COMMANDS)}")
+    parser = command_parser(found.name, found.words)
+    return COMMANDS[found.name][0].COMMANDS[found.name].run, parser.parse()
+
+
+def command_parser(name: str, words: Sequence[str]) -> Parser:
+    """The parser of a command; which flags `train` has depends on the method among the words."""
+    module, text = COMMANDS[name]
+    parser = Parser(f"datalens {name}", f"{text[0].upper()}{text[1:]}.", words)
+    module.COMMANDS[name].arguments(parser)
+    return parser
+
+
+def _overview() -> str:
+    """The help of the whole command line, for a first reader."""
+    def listed(names):
+        return textwrap.fill(", ".join(names), help_width(), initial_indent="  ", subsequent_indent="  ")
+
+    statuses = "; ".join(f"{status} {text}" for status, text in EXIT_STATUSES.items())
+    return f"""usage: datalens COMMAND [FLAG ...]
+
+Differentially private image generators: train, state the guarantee, sample, evaluate, share.
+
+A first run:
+  datalens train --dataset digits --epsilon 10 --output_dir runs/digits
+  datalens sample --model runs/digits --num_samples 100 --output samples.npz
+  datalens evaluate --samples runs/digits --quick
+
+Commands (datalens COMMAND --help says more):
+{table([(name, text) for name, (_, text) in COMMANDS.items()])}
+
+Methods of train, by --method (datalens methods says when to choose which):
+{listed(method_registry.methods())}
+
+Data, by --dataset (datalens train --help says more):
+{listed(data_registry.known_datasets())}
+
+What most people need of train: --method (default: {method_registry.DEFAULT}), --dataset, --epsilon (default: that of
+the data set's preset, else 1), --delta (default: 1e-05), --output_dir, and --resume after an interruption.
+
+{textwrap.fill(f"Exit status: {statuses}.", help_width())}
+"""
 
 
 @contextlib.contextmanager
@@ -99,32 +176,3 @@ def _verdict(error: BaseException) -> tuple[int, str]:
             return 130, "Interrupted. Of a training run nothing released is lost: `train --resume` continues it."
         case _:
             return 1, f"internal error: {type(error).__name__}: {error}. Run it with --debug to see where."
-
-
-class _Parser(argparse_flags.ArgumentParser):
-    """Reports mistakes in one line, without the usage."""
-
-    def __init__(self, **kwargs):
-        super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **kwargs)
-        self.add_argument("--debug", action="store_true", help="show tracebacks and TensorFlow's own messages")
-
-    def error(self, message: str) -> typing.NoReturn:
-        raise InvalidArgumentError(f"{message} (see {self.prog} --help)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
-    parser = _Parser(prog="datalens", description="Differentially private image generators.",
-                     epilog="Exit status: " + "; ".join(f"{status} {text}" for status, text in EXIT_STATUSES.items())
-                     + ".")
-    parser.add_argument("--version", action="version", version=f"datalens {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def command(name: str, function: Callable, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        sub.set_defaults(command=function)
-        return sub
-
-    for module in (training, generators, evaluation, verify, privacy, plan, classify, pate):
-        module.add_commands(command)
-    return parser

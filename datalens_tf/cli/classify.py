@@ -1,36 +1,39 @@
 """`datalens classify`: trains a differentially private classifier."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
+from etils import epy
+
 from datalens_tf import _text
-from datalens_tf.accounting.statement import render_text
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.cli import common
+from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.settings import declared
 
-_FLAGS = ("dataset", "classes", "epsilon", "delta", "allow_large_delta", "accountant", "noise", "seed", "batch_size",
-          "clip_norm", "top_k_norm", "top_k_dimensions", "noise_multiplier", "num_steps", "learning_rate",
-          "learning_rate_decay", "ema_decay", "network", "model", "features")
-
+with epy.lazy_imports():
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.classification import classifier
+    from datalens_tf.data import registry as data_registry
+    from datalens_tf.training import callbacks
 
 _MODELS = ("model", "features")
 
 
-def add_commands(command: Callable) -> None:
-    """Adds the command's parser, which `command` makes from a name, a function and a text."""
-    parser = command("classify", _classify, "train a differentially private classifier and write a run folder")
+def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--output_dir", required=True, help="the run folder")
     parser.add_argument("--resume", action="store_true", default=False,
                         help="continue the run in --output_dir, with its own settings")
     parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
-    parser.add_argument("--data_name", type=common.data_name, default=None, metavar="NAME",
-                        help=common.DATA_NAME_HELP)
-    common.add_fields(parser.add_argument_group("settings"), ClassifierConfig, _FLAGS)
+    parser.add_argument("--data_name", type=common.data_name, default=None, metavar="NAME", help=common.DATA_NAME_HELP)
+    # The probability follows from the batch size and the number of records.
+    add_settings(parser, ClassifierConfig, set(declared(ClassifierConfig)) - {"sampling_probability"}, brief=True)
 
 
 def _classify(args: argparse.Namespace) -> None:
@@ -38,12 +41,9 @@ def _classify(args: argparse.Namespace) -> None:
     folder = pathlib.Path(args.output_dir)
     config, sources = _config(args, folder)
 
-    from datalens_tf.classification.classifier import PrivateClassifier
-    from datalens_tf.data.registry import load_dataset
-    from datalens_tf.training.callbacks import Progress
-
     def load(split):
-        loaded = load_dataset(sources["dataset"], data_dir=args.data_dir, split=split, classes=config.classes)
+        loaded = data_registry.load_dataset(sources["dataset"], data_dir=args.data_dir, split=split,
+                                            classes=config.classes)
         return dataclasses.replace(loaded, name=config.dataset)
 
     dataset = load("train")
@@ -51,25 +51,25 @@ def _classify(args: argparse.Namespace) -> None:
         test = load("test")
     except DataError as error:
         test = str(error)
-    progress = Progress(config.epsilon)
-    classifier = PrivateClassifier(config, run_dir=folder, callbacks=[progress])
+    progress = callbacks.Progress(config.epsilon)
+    run = classifier.PrivateClassifier(config, run_dir=folder, callbacks=[progress])
     if not args.resume:
-        classifier.folder.create()
+        run.folder.create()
         common.write_sources(folder, sources)
-    with common.stop_on_signals(classifier.request_stop):
+    with common.stop_on_signals(run.request_stop):
         try:
-            classifier.fit_dataset(dataset)
+            run.fit_dataset(dataset)
         finally:
             progress.on_end()  # Errors start on a line of their own.
     common.write_sources(folder, sources)  # The same files may have moved.
-    print(render_text(classifier.privacy_statement()))
+    print(statements.render_text(run.privacy_statement()))
     if isinstance(test, str):
         print(f"no accuracy: {test}")
     else:
-        found = classifier.evaluate(test)
+        found = run.evaluate(test)
         print(f"accuracy {found['accuracy']:.4f} on {found['num_test']} real test records of {found['dataset']}, after "
               f"the last of {found['num_steps']} steps")
-    print(f"classifier {classifier.folder.classifier}\nstatement {classifier.folder.statement_text}")
+    print(f"classifier {run.folder.classifier}\nstatement {run.folder.statement_text}")
 
 
 def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierConfig, dict[str, str]]:
@@ -85,7 +85,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
             f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
     if not args.resume:
         if "dataset" not in given:
-            raise InvalidArgumentError("Expected --dataset: what to train on.")
+            raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
         place = common.located(given["dataset"])
         name = args.data_name or _text.without_folders(place)
         return ClassifierConfig(**given | {"dataset": name}), _models(given) | {"dataset": place}
@@ -113,5 +113,8 @@ def _models(given: dict[str, Any]) -> dict[str, str]:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the command line gave; files by their full path, so that a run can be resumed from anywhere."""
-    given = common.given_fields(args, ClassifierConfig)
+    given = given_settings(args, ClassifierConfig)
     return given | {name: os.path.abspath(given[name]) for name in _MODELS if given.get(name)}
+
+
+COMMANDS = {"classify": Command(_add_arguments, _classify)}

@@ -1,102 +1,35 @@
-"""Parts that the commands share: flags that are the fields of settings, runs and generators by their path, signals."""
+"""Parts that the commands share: presets, runs and generators by their path, places of data, signals."""
+
+from __future__ import annotations
 
 import argparse
 import contextlib
 import functools
 import json
-import operator
 import os
 import pathlib
 import signal
 import types
-import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
+from etils import epy
 
 from datalens_tf import _files, _text
-from datalens_tf.config import MethodConfig, check_classes, numbered
+from datalens_tf.config import MethodConfig
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.methods.datalens import PRESETS
-from datalens_tf.methods.registry import config_class, config_from_json, preset
-from datalens_tf.settings import Settings, declared
+from datalens_tf.methods import registry
 
-PRESET_HELP = f"take the settings made for this data set: {', '.join(sorted({dataset for dataset, _ in PRESETS}))}"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import verification
+    from datalens_tf.methods import base
+    from datalens_tf.serving import export, sampling
+
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
-DATA_NAME_HELP = ("what public files call the data, instead of --dataset; by default the name of its file or folder "
-                  "without the folders above, or the data set's")
-
-CLASSES = "NUMBER|NAME,...|FILE"
-
-# Known from the data; and the one that switches privacy off, which is for tests in Python.
-NOT_FLAGS = {"image_shape", "num_classes", "insecure_noise_seed"}
-
-
-def add_fields(parser: Any, settings: type[Settings], names: Collection[str] | None = None) -> None:
-    """A flag for each of the settings, or for those that are named; absent from the namespace unless given."""
-    for name, setting in declared(settings).items():
-        if name not in NOT_FLAGS and (names is None or name in names):
-            add_field(parser, name, [setting.hint], setting.help)
-
-
-def add_field(parser: Any, name: str, hints: Sequence[Any], text: str) -> None:
-    """One flag, of a type that all hints agree on but for None."""
-    text = text.replace("%", "%%")
-    if name == "classes":
-        parser.add_argument("--classes", type=read_classes, metavar=CLASSES, help=text)
-    elif set(hints) == {bool}:
-        parser.add_argument(f"--{name}", action="store_true", help=text)
-    else:
-        parser.add_argument(f"--{name}", type=_from_text(functools.reduce(operator.or_, hints)), metavar="VALUE",
-                            help=text)
-
-
-def read_classes(text: str) -> tuple[str, ...] | None:
-    """Classes as they are declared on the command line: a number, names with commas, a file of one name a line, none.
-
-    Raises:
-      argparse.ArgumentTypeError: they are something else.
-    """
-    try:
-        if text.lower() == "none":
-            return None
-        if text.isdecimal():
-            return numbered(int(text[:20]))
-        if "," in text:
-            return check_classes([name.strip() for name in text.split(",")])
-        return check_classes([line.strip() for line in pathlib.Path(text).read_text(encoding="utf-8").splitlines()
-                              if line.strip()])
-    except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(
-            f"Expected classes={text!r} to be a number, names separated by commas, or a text file with one name a "
-            f"line: {getattr(error, 'strerror', None) or 'it is no text'}.") from error
-    except InvalidArgumentError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _from_text(hint: Any) -> Callable[[str], Any]:
-    """Reads a value of the type; `none` is None where the type allows it."""
-    kinds = sorted(typing.get_args(hint) or (hint,), key=lambda kind: kind is types.NoneType)
-
-    def read(text: str) -> Any:
-        return None if types.NoneType in kinds and text.lower() == "none" else kinds[0](text)
-
-    read.__name__ = kinds[0].__name__  # Named in argparse's message.
-    return read
-
-
-def given_fields(args: argparse.Namespace, settings: type) -> dict[str, Any]:
-    """The fields of a dataclass that the command line gave."""
-    return {name: getattr(args, name) for name in declared(settings) if hasattr(args, name)}
-
-
-def integers(text: str) -> list[int]:
-    """`3,1,4`."""
-    return [int(part) for part in text.split(",")]
-
-
-integers.__name__ = "list of integers"
+DATA_NAME_HELP = "public name of the data (default: that of its file or folder)"
 
 
 @contextlib.contextmanager
@@ -121,18 +54,24 @@ def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def preset_help() -> str:
+    """The help of `--preset`."""
+    names = sorted({dataset for dataset, _ in registry.presets()})
+    return f"take the settings made for this data set: {', '.join(names)}"
+
+
 def preset_config(args: argparse.Namespace) -> MethodConfig:
     """The preset for the budget, by default the smallest one that it was made for."""
-    name, method = getattr(args, "preset", None) or args.dataset, getattr(args, "method", "datalens")
-    made_for = [epsilon for dataset, epsilon in PRESETS if dataset == name]
-    private = config_class(method).ADJACENCY != "none"
-    return preset(name, getattr(args, "epsilon", min(made_for, default=1.0) if private else None), method)
+    name, method = getattr(args, "preset", None) or args.dataset, getattr(args, "method", registry.DEFAULT)
+    made_for = [epsilon for dataset, epsilon in registry.presets() if dataset == name]
+    private = registry.config_class(method).ADJACENCY != "none"
+    return registry.preset(name, getattr(args, "epsilon", min(made_for, default=1.0) if private else None), method)
 
 
 def stored_config(folder: pathlib.Path) -> MethodConfig:
     """The settings in a run folder."""
     try:
-        return config_from_json((folder / "config.json").read_text(encoding="utf-8"))
+        return registry.config_from_json((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
     except InvalidArgumentError as error:
@@ -191,34 +130,24 @@ def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, nam
     return located(given), name or _text.without_folders(located(given))
 
 
-def load_run(folder: pathlib.Path):
+def load_run(folder: pathlib.Path) -> base.RunSynthesizer:
     """The finished run in a folder."""
-    config = stored_config(folder)
-
-    from datalens_tf.methods.registry import synthesizer
-
-    return synthesizer(config.method).load(folder)
+    return registry.synthesizer(stored_config(folder).method).load(folder)
 
 
 def drawer(model: str) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
     """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names."""
-    from datalens_tf.accounting.verification import export_statement
-    from datalens_tf.serving.export import load_generator, read_metadata
-    from datalens_tf.serving.sampling import sample_from
-
     folder = pathlib.Path(model)
     if (folder / "config.json").is_file():
         run = load_run(folder)
-        return run.sample, read_metadata(run.folder.generator / "1")["class_names"]
-    generator = load_generator(folder)
-    export_statement(generator.path)
-    return functools.partial(sample_from, generator.sample, generator.num_classes), generator.class_names
+        return run.sample, export.read_metadata(run.folder.generator / "1")["class_names"]
+    generator = export.load_generator(folder)
+    verification.export_statement(generator.path)
+    return functools.partial(sampling.sample_from, generator.sample, generator.num_classes), generator.class_names
 
 
 def one_core_per_operation(num_threads: int) -> None:
     """Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores."""
-    import tensorflow as tf
-
     with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(num_threads)

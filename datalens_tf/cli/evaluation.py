@@ -1,56 +1,62 @@
 """`datalens evaluate` and `compare`: how good synthetic images are."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import functools
 import json
 import pathlib
 import re
-from collections.abc import Callable
+
+from etils import epy
 
 from datalens_tf import _files, _text, _validate
-from datalens_tf.cli.common import CLASSES, DATA_DIR_HELP, data_of_run, drawer, located, read_classes, stored_config
+from datalens_tf.cli import common
+from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import registry
 
+with epy.lazy_imports():
+    from datalens_tf.data import registry as data_registry
+    from datalens_tf.evaluation import cache, charts, comparison, context, evaluate, report
+    from datalens_tf.serving import export as exports
+    from datalens_tf.training import classifier, results
 
-def add_commands(command: Callable) -> None:
-    """Adds the commands' parsers, which `command` makes from a name, a function and a text."""
-    evaluate = command("evaluate", _evaluate,
-                       "measure how good synthetic images are, on real records; the results of a run are in its "
-                       "private/evaluation: metrics.json, report.html and charts")
-    evaluate.add_argument("--samples", required=True,
-                          help="FILE.npz with x and y; or a run folder or SavedModel, to draw 60,000 per seed")
-    evaluate.add_argument("--dataset", default=None, help="real data to test on; by default that of the run")
-    evaluate.add_argument("--classes", type=read_classes, default=None, metavar=CLASSES,
-                          help="of the real data, whose other records are left out; by default those that the run "
-                               "declares")
-    evaluate.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
+def _add_evaluate_arguments(parser: Parser) -> None:
+    parser.add_argument("--samples", required=True,
+                        help="FILE.npz with x and y; or a run folder or SavedModel, to draw 60,000 per seed")
+    parser.add_argument("--dataset", default=None, help="real data to test on; by default that of the run")
+    parser.add_argument("--classes", type=read_classes, default=None, metavar=CLASSES,
+                        help="of the real data, whose other records are left out; by default those that the run "
+                             "declares")
+    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
     listed = "; ".join(f"{name}: {metric.summary}" for name, metric in registry.declared().items())
-    evaluate.add_argument("--metrics", type=_metrics, default=tuple(registry.declared()), metavar="NAME,...",
-                          help=f"what to measure, by default all. {listed}")
-    effort = evaluate.add_mutually_exclusive_group()
+    parser.add_argument("--metrics", type=_metrics, default=tuple(registry.declared()), metavar="NAME,...",
+                        help=f"what to measure, by default all. {listed}".replace("%", "%%"))
+    effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", dest="effort", action="store_const", const="quick", default="default",
                         help="a first impression in two minutes: fewer images, epochs and records")
     effort.add_argument("--full", dest="effort", action="store_const", const="full", default="default",
                         help="gradient boosting, too, on all records: hours")
-    evaluate.add_argument("--protocol", choices=("frozen", "paper"), default="frozen",
-                          help="of utility; paper: 600 epochs, about ten hours, continued where it was interrupted")
-    evaluate.add_argument("--seeds", type=int, default=None, help="number of classifiers for utility, by default 3")
-    evaluate.add_argument("--epochs", type=int, default=None, help="of such a classifier, by default the protocol's 10")
-    evaluate.add_argument("--inception_weights", default=None, metavar="FILE",
-                          help="adds FID with Keras' InceptionV3: its weights without the top, or `download`")
-    evaluate.add_argument("--cache_dir", default=None,
-                          help="where classifiers of real data are kept, privately; by default DATALENS_CACHE, else "
-                               "the user's cache folder")
-    evaluate.add_argument("--output_dir", default=None,
-                          help="folder of all results; by default private/evaluation of the run folder, which also "
-                               "gets a public report without what was measured on real records")
+    parser.add_argument("--protocol", choices=("frozen", "paper"), default="frozen",
+                        help="of utility; paper: 600 epochs, about ten hours, continued where it was interrupted")
+    parser.add_argument("--seeds", type=int, default=None, help="number of classifiers for utility, by default 3")
+    parser.add_argument("--epochs", type=int, default=None, help="of such a classifier, by default the protocol's 10")
+    parser.add_argument("--inception_weights", default=None, metavar="FILE",
+                        help="adds FID with Keras' InceptionV3: its weights without the top, or `download`")
+    parser.add_argument("--cache_dir", default=None,
+                        help="where classifiers of real data are kept, privately; by default DATALENS_CACHE, else "
+                             "the user's cache folder")
+    parser.add_argument("--output_dir", default=None,
+                        help="folder of all results; by default private/evaluation of the run folder, which also "
+                             "gets a public report without what was measured on real records")
 
-    compare = command("compare", _compare, "put evaluated runs side by side: a table and plots")
-    compare.add_argument("runs", nargs="+", metavar="RUN",
-                         help="run folders that were evaluated, or folders with privacy.json and metrics.json")
-    compare.add_argument("--output_dir", required=True, help="folder for comparison.md, comparison.csv and the plots")
+
+def _add_compare_arguments(parser: Parser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN",
+                        help="run folders that were evaluated, or folders with privacy.json and metrics.json")
+    parser.add_argument("--output_dir", required=True, help="folder for comparison.md, comparison.csv and the plots")
 
 
 def _metrics(text: str) -> tuple[str, ...]:
@@ -58,7 +64,8 @@ def _metrics(text: str) -> tuple[str, ...]:
     known = registry.declared()
     unknown = set(text.split(",")) - set(known)
     if unknown:
-        raise argparse.ArgumentTypeError(f"unknown metric {min(unknown)!r}; known: {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"unknown metric {min(unknown)!r}; known: {', '.join(known)}."
+                                         f"{_validate.did_you_mean(min(unknown), known)}")
     return tuple(text.split(","))
 
 
@@ -66,27 +73,20 @@ def _evaluate(args: argparse.Namespace) -> None:
     """`datalens evaluate`."""
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
-    config = stored_config(source) if is_run else None
+    config = common.stored_config(source) if is_run else None
     classes = args.classes or (None if config is None else config.classes)
     if config is not None:
-        place, name = data_of_run(source, config.dataset, args.dataset)
+        place, name = common.data_of_run(source, config.dataset, args.dataset)
     elif args.dataset is not None:
-        place = located(args.dataset)
+        place = common.located(args.dataset)
         name = _text.without_folders(place)
     else:
-        raise InvalidArgumentError("Expected --dataset: the real data to test on. Only a run folder knows its own.")
+        raise InvalidArgumentError("Missing --dataset: name the real data to test on, for example --dataset mnist. "
+                                   "Only a run folder knows its own.")
     if args.output_dir is None and not is_run:
-        raise InvalidArgumentError("Expected --output_dir: the folder for metrics.json. Only a run folder is one.")
+        raise InvalidArgumentError("Missing --output_dir: name a folder for the results. Only a run folder is one.")
     if args.seeds is not None:
         _validate.integer("seeds", args.seeds, at_least=1)
-
-    from datalens_tf.data.registry import load_dataset
-    from datalens_tf.evaluation import evaluate
-    from datalens_tf.evaluation.cache import Cache
-    from datalens_tf.evaluation.context import EFFORTS
-    from datalens_tf.evaluation.report import RunFacts, write_public_report, write_report
-    from datalens_tf.serving.export import version_folder
-    from datalens_tf.training import classifier, results
 
     if args.output_dir is None:
         folder, state_folder = results.make_results_folder(source), source
@@ -96,21 +96,25 @@ def _evaluate(args: argparse.Namespace) -> None:
             folder.mkdir(parents=True, exist_ok=True)
     evaluate.require_extra()
     protocol = classifier.FROZEN if args.protocol == classifier.FROZEN.name else classifier.paper_protocol(place)
-    effort = EFFORTS[args.effort]
-    facts = RunFacts.read(source) if is_run else None if is_archive else RunFacts.read_export(version_folder(source))
+    effort = context.EFFORTS[args.effort]
+    facts = None
+    if is_run:
+        facts = report.RunFacts.read(source)
+    elif not is_archive:
+        facts = report.RunFacts.read_export(exports.version_folder(source))
 
     def load(split):
-        loaded = load_dataset(place, data_dir=args.data_dir, split=split, classes=classes)
+        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=classes)
         return dataclasses.replace(loaded, name=name)
 
     test = load("test")
     needed = any(metric.needs_train for name, metric in registry.declared().items() if name in args.metrics)
     train = load("train") if needed else None
     if is_archive:
-        synthetic = load_dataset(f"npz:{source}")
+        synthetic = data_registry.load_dataset(f"npz:{source}")
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
     else:
-        sample, _ = drawer(args.samples)
+        sample, _ = common.drawer(args.samples)
         count = effort.num_synthetic or protocol.num_synthetic
         draw = functools.lru_cache(lambda seed: sample(count, seed=seed))  # Asked for in several places.
         varied = "so do the synthetic images"
@@ -124,26 +128,24 @@ def _evaluate(args: argparse.Namespace) -> None:
                "generator was trained once.",
         seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
         state_dir=state_folder / "private" / "paper_protocol" if protocol is not classifier.FROZEN else None,
-        inception_weights=args.inception_weights, cache=Cache(args.cache_dir))
+        inception_weights=args.inception_weights, cache=cache.Cache(args.cache_dir))
     metrics = result.metrics
     _files.atomic_write(folder / results.METRICS, json.dumps(metrics, indent=2) + "\n")
-    report = write_report(folder, result, facts, draw(0))
+    page = report.write_report(folder, result, facts, draw(0))
     if args.output_dir is None and facts is not None:
-        write_public_report(source, facts, draw(0))
+        report.write_public_report(source, facts, draw(0))
     elif is_run and folder.resolve() == source.resolve():  # What is there now is newer.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
     for name in registry.declared():
         if name in metrics and (line := registry.metric(name).headline(metrics[name])):
             print(line)
-    print(f"metrics {folder / results.METRICS}\nreport {report}")
+    print(f"metrics {folder / results.METRICS}\nreport {page}")
     if args.output_dir is None:
         print(f"public report {source / 'report.html'}")
 
 
 def _compare(args: argparse.Namespace) -> None:
     """`datalens compare`."""
-    from datalens_tf.evaluation import charts, comparison, evaluate
-
     evaluate.require_extra()
     rows = comparison.table([comparison.read_result(pathlib.Path(run)) for run in args.runs])
     folder = pathlib.Path(args.output_dir)
@@ -155,3 +157,7 @@ def _compare(args: argparse.Namespace) -> None:
         _files.atomic_write(folder / f"comparison_{re.sub(r'[^A-Za-z0-9]+', '_', dataset)}.png",
                             charts.png_bytes(figure))
     print(comparison.markdown(rows), end="")
+
+
+COMMANDS = {"evaluate": Command(_add_evaluate_arguments, _evaluate),
+            "compare": Command(_add_compare_arguments, _compare)}

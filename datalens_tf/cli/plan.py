@@ -1,18 +1,22 @@
 """`datalens plan`: settings for a budget, before training."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable
 
-from datalens_tf.accounting.statement import round_up
+from etils import epy
+
+from datalens_tf.cli.parser import Command, Parser
 from datalens_tf.config import ACCOUNTANTS
-from datalens_tf.planning.planner import plan
+
+with epy.lazy_imports():
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.planning import planner
 
 
-def add_commands(command: Callable) -> None:
-    """Adds the command's parser, which `command` makes from a name, a function and a text."""
-    parser = command("plan", _plan, "recommend top_k, vote_threshold and noise for a budget")
+def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--num_teachers", type=int, required=True, help="teachers, N")
     parser.add_argument("--dimension", type=int, required=True, help="numbers per image, d: 784 of MNIST")
     parser.add_argument("--epsilon", type=float, required=True, help="the budget")
@@ -32,15 +36,18 @@ def _plan(args: argparse.Namespace) -> None:
     """Prints a `Plan`, with what it assumes."""
     names = ("num_teachers", "dimension", "epsilon", "delta", "accountant", "batch_size", "num_steps", "consensus",
              "tail_shape")
-    found = plan(**{name: getattr(args, name) for name in names})
+    found = planner.plan(**{name: getattr(args, name) for name in names})
     if args.json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
         return
     print(f"--top_k {found.top_k} --vote_threshold {found.vote_threshold:.2f} --noise_stddev {found.noise_stddev:.6g}\n"
-          f"epsilon {round_up(found.epsilon)} ({args.accountant}) at delta {args.delta:g}, for {args.num_steps} steps "
-          f"of {args.batch_size} images, noise multiplier {found.noise_multiplier:.6g}\n"
+          f"epsilon {statements.round_up(found.epsilon)} ({args.accountant}) at delta {args.delta:g}, for "
+          f"{args.num_steps} steps of {args.batch_size} images, noise multiplier {found.noise_multiplier:.6g}\n"
           f"expected: vote sums of {found.signal_to_noise:.3g} standard deviations of the noise; cosine of the "
           f"direction to the teachers' common gradient {found.cosine:.3f}, without threshold "
           f"{found.cosine_without_threshold:.3f}\n"
           f"assumes a common gradient of Weibull shape {args.tail_shape:g} with Gaussian deviations, and consensus "
           f"{args.consensus:g}: a model, not a promise")
+
+
+COMMANDS = {"plan": Command(_add_arguments, _plan)}

@@ -1,114 +1,151 @@
 """`datalens train`: settings of whatever method, from a preset, flags, or the run that is resumed."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
+from etils import epy
+
 from datalens_tf import _text
-from datalens_tf.accounting.statement import round_up
-from datalens_tf.cli.common import (
-    DATA_DIR_HELP,
-    DATA_NAME_HELP,
-    NOT_FLAGS,
-    PRESET_HELP,
-    add_field,
-    add_fields,
-    data_name,
-    data_of_run,
-    given_fields,
-    located,
-    one_core_per_operation,
-    preset_config,
-    stop_on_signals,
-    stored_config,
-    write_sources,
-)
-from datalens_tf.config import MethodConfig, PerformanceOptions
-from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.methods.datalens import PRESETS, DataLensConfig
-from datalens_tf.methods.registry import config_class, config_classes
-from datalens_tf.methods.voting import PateConfig
+from datalens_tf.cli import common
+from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings, table
+from datalens_tf.config import MethodConfig, PerformanceOptions, VotingConfig
+from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.methods import registry
 from datalens_tf.settings import declared
+
+with epy.lazy_imports():
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import registry as data_registry
+    from datalens_tf.training import callbacks, distributed, run_folder
 
 # Filled in where they are None: by the data, or by the budget.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
 
 
-def add_commands(command: Callable) -> None:
-    """Adds the command's parser, which `command` makes from a name, a function and a text."""
-    train = command("train", _train, "train a generator and write a run folder")
-    train.add_argument("--output_dir", required=True, help="the run folder")
-    train.add_argument("--resume", action="store_true", default=False,
-                       help="continue the run in --output_dir, with its own settings")
-    train.add_argument("--preset", metavar="NAME", help=PRESET_HELP)
-    train.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
-    train.add_argument("--data_name", type=data_name, default=None, metavar="NAME", help=DATA_NAME_HELP)
-    _add_settings(train.add_argument_group("settings, by default the preset's"))
-    add_fields(train.add_argument_group("speed"), PerformanceOptions)
+def _add_arguments(parser: Parser) -> None:
+    """Adds the flags of the method that the words name, or that the run has which they resume."""
+    parser.add_argument("--output_dir", required=True, help="the run folder")
+    parser.add_argument("--resume", action="store_true", default=False,
+                        help="continue the run in --output_dir, with its own settings")
+    parser.add_argument("--method", metavar="NAME",
+                        help=f"how to train (default: {registry.DEFAULT}); datalens methods says when to choose which")
+    parser.add_argument("--preset", metavar="NAME", help=common.preset_help())
+    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
+    parser.add_argument("--data_name", type=common.data_name, default=None, metavar="NAME", help=common.DATA_NAME_HELP)
+    named = _named_method(parser.words)
+    method = named or registry.DEFAULT
+    found = registry.config_class(method)
+    add_settings(parser, found)
+    add_settings(parser, PerformanceOptions)
+    if named is None:
+        parser.page = lambda: _page(parser)
+    else:
+        about = registry.methods()[method]
+        parser.description = f"Method {method}. {about.summary} Choose this when {about.choose_when}."
+    parser.explain_unknown = lambda name: _of_other_methods(name, method)
 
 
-def _add_settings(parser: Any) -> None:
-    """A flag for every setting of any method; its help says for which, unless it is the same for all."""
-    kinds = {method: declared(kind) for method, kind in config_classes().items()}
-    for name in dict.fromkeys(name for settings in kinds.values() for name in settings if name not in NOT_FLAGS):
-        having = {method: settings[name] for method, settings in kinds.items() if name in settings}
-        methods: dict[str, list[str]] = {}
-        for method, setting in having.items():
-            methods.setdefault(setting.help, []).append(method)
-        whole = len(methods) == 1 and len(having) == len(kinds)
-        text = "; ".join(text if whole else f"{', '.join(of)}: {text}" for text, of in methods.items())
-        add_field(parser, name, [setting.hint for setting in having.values()], text)
+def _named_method(words: Sequence[str]) -> str | None:
+    """The method that the words name, or that the run has which they resume; None where neither says it."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("--method", "--output_dir"):
+        first.add_argument(name)
+    first.add_argument("--resume", action="store_true")
+    try:
+        found, _ = first.parse_known_args(list(words))
+    except argparse.ArgumentError:  # The command's own parser says what is wrong.
+        return None
+    if found.method is None and found.resume and found.output_dir is not None:
+        try:
+            return common.stored_config(pathlib.Path(found.output_dir)).method
+        except DataLensError:  # The command says what is wrong with the run.
+            return None
+    return found.method
+
+
+def _of_other_methods(name: str, method: str) -> str | None:
+    """Why a flag is refused that other methods have."""
+    having = [other for other, kind in registry.config_classes().items() if name in declared(kind)]
+    return (f"Expected no --{name}: it is no setting of the method {method}. Leave it out, or choose a --method that "
+            f"has it: {', '.join(having)}." if having else None)
+
+
+def _page(parser: Parser) -> str:
+    """The help for a first reader, before a method is chosen."""
+    methods = [(name, about.choose_when) for name, about in registry.methods().items()]
+    return f"""usage: {parser.usage}
+
+Train a generator and write a run folder. What most people need:
+{table([
+    ("--method NAME", f"one of the methods below (default: {registry.DEFAULT})"),
+    ("--dataset NAME", "the sensitive data, one of the kinds below"),
+    ("--epsilon X", "privacy budget (default: the smallest of the data set's preset, else 1)"),
+    ("--delta X", "the budget's other half (default: 1e-05)"),
+    ("--preset NAME", "the settings made for a data set (default: those for --dataset, if there are any)"),
+    ("--output_dir FOLDER", "the run folder, new or with --resume"),
+    ("--resume", "continue an interrupted run with its own settings"),
+    ("--data_dir FOLDER", common.DATA_DIR_HELP),
+], column=23)}
+
+Methods, and when to choose which:
+{table(methods, column=18)}
+
+Data:
+{table(list(data_registry.known_datasets().items()), column=18)}
+
+datalens train --method NAME --help lists all settings of a method, each with its default.
+"""
 
 
 def _train(args: argparse.Namespace) -> None:
     """`datalens train`."""
     folder = pathlib.Path(args.output_dir)
     config, place = _training_config(args, folder)
-    options = PerformanceOptions(**given_fields(args, PerformanceOptions))
-
-    from datalens_tf.data.registry import load_dataset
-    from datalens_tf.methods.registry import synthesizer
-    from datalens_tf.training.callbacks import PrivateLog, Progress, TensorBoard
-    from datalens_tf.training.run_folder import RunFolder
-
-    has_teachers = isinstance(config, (DataLensConfig, PateConfig))
+    options = PerformanceOptions(**given_settings(args, PerformanceOptions))
+    has_teachers = isinstance(config, VotingConfig)
     if options.distribute is None:
         options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
-    elif not isinstance(config, DataLensConfig):
-        raise InvalidArgumentError(f"Expected no --distribute: the method {config.method} runs in one process.")
+    elif not config.CAN_DISTRIBUTE:
+        raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process. Leave out "
+                                   "--distribute.")
     if has_teachers:
-        one_core_per_operation(options.num_threads or os.cpu_count() or 1)
-    if isinstance(config, DataLensConfig) and config.num_owners:
-        from datalens_tf.training.distributed import Owners
-
+        common.one_core_per_operation(options.num_threads or os.cpu_count() or 1)
+    dataset: Any
+    if isinstance(config, VotingConfig) and config.num_owners:
         if options.distribute is None:
-            raise InvalidArgumentError(f"Expected --distribute with num_owners={config.num_owners}: where they are.")
-        dataset = Owners(config.replace(dataset=place), options, args.data_dir)
+            raise InvalidArgumentError(f"Missing --distribute: with num_owners={config.num_owners} say where the "
+                                       "owners are, for example --distribute ray.")
+        dataset = distributed.Owners(config.replace(dataset=place), options, args.data_dir)
         dataset.name = config.dataset
     else:
-        loaded = load_dataset(place, data_dir=args.data_dir, classes=config.classes)
+        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes)
         dataset = dataclasses.replace(loaded, name=config.dataset)
-    files = RunFolder(folder)
+    files = run_folder.RunFolder(folder)
     files.create()
     if not args.resume:
-        write_sources(folder, {"dataset": place})
-    progress = Progress(config.epsilon)
-    synthesis = synthesizer(config.method)(
+        common.write_sources(folder, {"dataset": place})
+    progress = callbacks.Progress(config.epsilon)
+    synthesis = registry.synthesizer(config.method)(
         config, run_dir=folder, options=options,
-        callbacks=[progress, TensorBoard(files.logs), PrivateLog(files.private_log)])
+        callbacks=[progress, callbacks.TensorBoard(files.logs), callbacks.PrivateLog(files.private_log)])
 
-    with stop_on_signals(synthesis.request_stop):
+    with common.stop_on_signals(synthesis.request_stop):
         try:
             synthesis.fit_dataset(dataset)
         finally:
             progress.on_end()  # Errors start on a line of their own.
-    write_sources(folder, {"dataset": place})  # The same records may have moved.
+    common.write_sources(folder, {"dataset": place})  # The same records may have moved.
     statement = synthesis.privacy_statement()
-    guarantee = (f"epsilon {round_up(statement['epsilon'])} ({statement['accountant']}), delta {statement['delta']:g}"
-                 if statement["private"] else statement["title"])
+    guarantee = statement["title"]
+    if statement["private"]:
+        guarantee = (f"epsilon {statements.round_up(statement['epsilon'])} ({statement['accountant']}), "
+                     f"delta {statement['delta']:g}")
     steps = f", {statement['num_steps']} steps" if has_teachers else ""
     print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
 
@@ -124,20 +161,20 @@ def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[Me
     if args.resume and not holds_run:
         raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
     if not args.resume:
-        given = _method_settings(args, getattr(args, "method", "datalens"))
+        given = given_settings(args, registry.config_class(getattr(args, "method", registry.DEFAULT)))
         if not (hasattr(args, "preset") or "dataset" in given):
-            raise InvalidArgumentError("Expected --preset or --dataset: what to train on.")
+            raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
         config = _fresh_config(args, given)
-        place = located(config.dataset)
+        place = common.located(config.dataset)
         return config.replace(dataset=args.data_name or _text.without_folders(place)), place
-    stored = stored_config(folder)
-    given = _method_settings(args, getattr(args, "method", stored.method))
+    stored = common.stored_config(folder)
+    given = given_settings(args, registry.config_class(getattr(args, "method", stored.method)))
     if hasattr(args, "preset") or given.get("method", stored.method) != stored.method:
         wanted = _fresh_config(args, given)
     else:
         wanted = stored.replace(**given)
     asked = wanted.dataset if "dataset" in given or hasattr(args, "preset") else None
-    place, name = data_of_run(folder, stored.dataset, asked, args.data_name)
+    place, name = common.data_of_run(folder, stored.dataset, asked, args.data_name)
     wanted = wanted.replace(dataset=name)
     for field in dataclasses.fields(stored):
         mine, theirs = getattr(wanted, field.name, None), getattr(stored, field.name)
@@ -148,22 +185,15 @@ def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[Me
     return stored, place
 
 
-def _method_settings(args: argparse.Namespace, method: str) -> dict[str, Any]:
-    """The settings that the command line gave; refuses those of other methods."""
-    kind = config_class(method)
-    given = given_fields(args, kind)
-    for other in config_classes().values():
-        for name in sorted(set(given_fields(args, other)) - set(given)):
-            raise InvalidArgumentError(f"Expected no --{name}: it is no setting of the method {method}.")
-    return given
-
-
 def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> MethodConfig:
     """The preset's settings, else those of the data set's own preset, else those for any data; with the given ones."""
-    known = given.get("dataset") in {dataset for dataset, _ in PRESETS}
+    known = given.get("dataset") in {dataset for dataset, _ in registry.presets()}
     if hasattr(args, "preset") or known:
-        base = preset_config(args)
+        base = common.preset_config(args)
     else:
-        kind = config_class(given.get("method", "datalens"))
+        kind = registry.config_class(given.get("method", registry.DEFAULT))
         base = kind.for_budget(given.get("epsilon", kind().epsilon))
     return base.replace(**given)
+
+
+COMMANDS = {"train": Command(_add_arguments, _train)}

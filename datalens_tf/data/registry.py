@@ -7,20 +7,27 @@ same whatever records there are, and a function `load` is a `Loader`. Nothing el
 The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
 """
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Sequence
 from typing import Protocol
 
+from etils import epy
+
 from datalens_tf import _folders, _validate
 from datalens_tf.data import sources as _folder
-from datalens_tf.data.datasets import SPLITS, Dataset, declare, usable_only
 from datalens_tf.errors import DataError
+
+with epy.lazy_imports():
+    from datalens_tf.data import datasets
 
 
 class Loader(Protocol):
     """The function `load` of a source."""
 
-    def __call__(self, name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
+    def __call__(self, name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None
+                 ) -> datasets.Dataset:
         """Loads a split.
 
         Args:
@@ -63,7 +70,7 @@ def has_public_classes(name: str) -> bool:
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
-                 classes: Sequence[str] | None = None) -> Dataset:
+                 classes: Sequence[str] | None = None) -> datasets.Dataset:
     """Loads a data set by the name that the command line uses.
 
     `known_datasets()` lists the names: data sets such as `digits` and `mnist`, and `tfds:NAME`, `tfds:FOLDER`,
@@ -88,16 +95,17 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
       >>> len(digits), digits.image_shape, digits.num_classes
       (1438, (8, 8, 1), 10)
     """
-    _validate.one_of("split", split, SPLITS)
+    _validate.one_of("split", split, datasets.SPLITS)
     source = _source_of(name)
     if source is None or name.endswith(":"):
-        raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}.")
+        raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}."
+                        f"{_validate.did_you_mean(name, known_datasets())}")
     load: Loader = importlib.import_module(f"{_folder.__name__}.{source}").load
     dataset = load(name, split=split, data_dir=data_dir, classes=classes)
     if classes is not None and not dataset.declared:
-        dataset = declare(dataset, classes)
+        dataset = datasets.declare(dataset, classes)
     if split == "test" and classes is not None:
-        dataset = usable_only(dataset)
+        dataset = datasets.usable_only(dataset)
         if not len(dataset):
             raise DataError(f"{name}: no record of the test split is of a declared class. Check --classes.")
     return dataset

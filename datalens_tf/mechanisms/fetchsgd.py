@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from datalens_tf import _validate, rng
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
 from datalens_tf.mechanisms.noise import NoiseSource
-from datalens_tf.mechanisms.topagg import check_top_k, topk_stochastic_sign
+from datalens_tf.mechanisms.topagg import topk_stochastic_sign
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -60,7 +60,7 @@ class FetchSgd(Mechanism):
         for name, least in (("num_teachers", 1), ("dimension", 1), ("top_k", 1), ("sketch_rows", 1),
                             ("sketch_columns", 1), ("hash_seed", 0)):
             _validate.integer(name, getattr(self, name), at_least=least)
-        check_top_k(self.top_k, self.dimension)
+        _validate.top_k(self.top_k, self.dimension)
         if self.clip is not None:
             _validate.positive("clip", self.clip)
         _validate.real("noise_stddev", self.noise_stddev)

@@ -17,10 +17,11 @@ from datalens_tf import _validate
 from datalens_tf.mechanisms.base import Mechanism, gaussian_event, noisy_vote_sum
 from datalens_tf.mechanisms.noise import NoiseSource
 
+QUANTIZATIONS = ("stochastic", "sign")
+
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
-QUANTIZATIONS = ("stochastic", "sign")
 
 
 def topk_stochastic_sign(
@@ -146,7 +147,7 @@ class TopAgg(Mechanism):
         import tensorflow as tf
 
         gradients = tf.convert_to_tensor(gradients, tf.float32)
-        check_top_k(self.top_k, gradients.shape[-1])
+        _validate.top_k(self.top_k, gradients.shape[-1])
         if self.quantization == "sign":
             return topk_sign(gradients, self.top_k)
         row = [tf.shape(gradients)[1], self.top_k]
@@ -180,14 +181,3 @@ class TopAgg(Mechanism):
         In the paper's terms (Theorem 3) m releases of (lambda, 2 k lambda / sigma^2)-RDP each.
         """
         return gaussian_event(self.noise_stddev, self.l2_sensitivity(num_images))
-
-
-def check_top_k(top_k: int | None, dimension: int | None) -> None:
-    """Raises InvalidArgumentError where k exceeds the coordinates of an image.
-
-    Args:
-      top_k: k; None for all coordinates.
-      dimension: how many there are; None where this is not known yet.
-    """
-    _validate.require(top_k is None or dimension is None or top_k <= dimension, "top_k", top_k,
-                      f"<= {dimension}, the numbers per image")

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from datalens_tf import _validate
-from datalens_tf.mechanisms.topagg import TopAgg, check_top_k, topk_stochastic_sign
+from datalens_tf.mechanisms.topagg import TopAgg, topk_stochastic_sign
 
 
 @tf.keras.utils.register_keras_serializable("datalens_tf")
@@ -71,7 +71,7 @@ class TopAggLayer(tf.keras.layers.Layer):
     def build(self, input_shape: Sequence[int | None]) -> None:
         """Creates the call counter that keeps two calls with one seed from sharing their noise."""
         _validate.require(len(input_shape) == 3, "input_shape", tuple(input_shape), "to be (teachers, images, numbers)")
-        check_top_k(self.top_k, input_shape[-1])
+        _validate.top_k(self.top_k, input_shape[-1])
         if self.seed is not None:
             self.num_calls = self.add_weight(
                 name="num_calls", shape=(), dtype=tf.int64, initializer="zeros", trainable=False)

@@ -1,5 +1,7 @@
 """Interface of every synthesizer, and the base of those whose training leaves a run folder."""
 
+from __future__ import annotations
+
 import abc
 import json
 import os
@@ -9,27 +11,29 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import _files, _text
-from datalens_tf.accounting import verification
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee, make_statement, render_text
 from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
-from datalens_tf.data.datasets import Dataset, as_dataset, with_data
-from datalens_tf.data.identity import Identity, identity_of
-from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.mechanisms.noise import NoiseSource, noise_source
-from datalens_tf.serving.export import LoadedGenerator, copy_export, export_generator, load_generator, read_metadata
-from datalens_tf.serving.model_card import LICENSE, render_card
-from datalens_tf.serving.sampling import sample_from
-from datalens_tf.training.callbacks import Callback
-from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.results import result_file
-from datalens_tf.training.run_folder import RunFolder, opened_any
 from datalens_tf.training.student import AveragedGenerator
+
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import verification
+    from datalens_tf.data import datasets, image_grid
+    from datalens_tf.data import identity as identities
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.serving import export as exports
+    from datalens_tf.serving import model_card, sampling
+    from datalens_tf.training import callbacks as training_callbacks
+    from datalens_tf.training import loop as loops
+    from datalens_tf.training import run_folder as run_folders
 
 NUM_SHIPPED_SAMPLES = 10_000
 
@@ -44,7 +48,7 @@ class Synthesizer(abc.ABC):
     """
 
     @abc.abstractmethod
-    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "Synthesizer":
+    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> Synthesizer:
         """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
 
         Args:
@@ -85,7 +89,7 @@ class Synthesizer(abc.ABC):
         """
 
 
-class RunSynthesizer(Interruptible, Synthesizer):
+class RunSynthesizer(loops.Interruptible, Synthesizer):
     """Trains, samples and exports a generator; everything lives in a run folder. A method says how it trains.
 
     Args:
@@ -101,57 +105,61 @@ class RunSynthesizer(Interruptible, Synthesizer):
     config_class: ClassVar[type[MethodConfig]]
 
     def __init__(self, config: MethodConfig | None = None, *, run_dir: str | os.PathLike | None = None,
-                 options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = ()):
+                 options: PerformanceOptions = PerformanceOptions(),
+                 callbacks: Sequence[training_callbacks.Callback] = ()):
         self._temporary = tempfile.TemporaryDirectory(prefix="datalens-") if run_dir is None else None
-        self.folder = RunFolder(run_dir or self._temporary.name)
+        self.folder = run_folders.RunFolder(run_dir or self._temporary.name)
         self.config = self.config_class() if config is None else config
         self._options, self._callbacks = options, callbacks
-        self._generator: LoadedGenerator | None = None
+        self._generator: exports.LoadedGenerator | None = None
 
     @classmethod
     def from_preset(cls, name: str, *, epsilon: float | None = 1.0, run_dir: str | os.PathLike | None = None,
-                    options: PerformanceOptions = PerformanceOptions(), callbacks: Sequence[Callback] = (),
-                    **changes: Any) -> "typing.Self":
+                    options: PerformanceOptions = PerformanceOptions(),
+                    callbacks: Sequence[training_callbacks.Callback] = (),
+                    **changes: Any) -> typing.Self:
         """Makes a synthesizer with the settings for a data set at this epsilon, and changes."""
         config = cls.config_class.preset(name, epsilon).replace(**changes)
         return cls(config, run_dir=run_dir, options=options, callbacks=callbacks)
 
     @classmethod
-    def load(cls, run_dir: str | os.PathLike) -> "typing.Self":
+    def load(cls, run_dir: str | os.PathLike) -> typing.Self:
         """A finished run.
 
         Raises:
           CheckpointError: the folder holds none.
           LedgerError: its statement does not follow from its ledger.
         """
-        folder = RunFolder(run_dir)
+        folder = run_folders.RunFolder(run_dir)
         if not folder.statement_json.exists():
             raise CheckpointError(f"{folder.path} holds no finished run: train in it first, with --resume to continue.")
         run = cls(cls.config_class.from_json(folder.config.read_text()), run_dir=run_dir)
         run.privacy_statement()
         return run
 
-    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "typing.Self":
-        return self.fit_dataset(as_dataset(images, labels, classes=numbered(num_classes) or self.config.classes))
+    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> typing.Self:
+        classes = numbered(num_classes) or self.config.classes
+        return self.fit_dataset(datasets.as_dataset(images, labels, classes=classes))
 
-    def fit_dataset(self, dataset: Dataset) -> "typing.Self":
+    def fit_dataset(self, dataset: datasets.Dataset) -> typing.Self:
         """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
         num_users = None if dataset.users is None else len(np.unique(dataset.users))
-        self.config = with_data(self.config, dataset).resolved(len(dataset), num_users)
+        self.config = datasets.with_data(self.config, dataset).resolved(len(dataset), num_users)
         student, statement = self._train(dataset)
         self._write_generator(student, self.folder.generator, statement, self._ledger(),
                               class_names=dataset.class_names, overwrite=True)
         self._generator = None
-        _files.atomic_write(self.folder.samples_png, png_bytes(image_grid(student.sample_grid()), scale=2))
+        grid = image_grid.image_grid(student.sample_grid())
+        _files.atomic_write(self.folder.samples_png, image_grid.png_bytes(grid, scale=2))
         x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
         _files.atomic_write(self.folder.samples, _files.npz_bytes({"x": x, "y": y}))
-        _files.atomic_write(self.folder.statement_text, render_text(statement))
+        _files.atomic_write(self.folder.statement_text, statements.render_text(statement))
         _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
         self.folder.seal()
         return self
 
     @abc.abstractmethod
-    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+    def _train(self, dataset: datasets.Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
         """Trains by `self.config` in `self.folder`, or continues; returns the generator and its privacy statement.
 
         Raises:
@@ -160,8 +168,9 @@ class RunSynthesizer(Interruptible, Synthesizer):
 
     def sample(self, num_images: int, *, labels: np.ndarray | None = None, seed: int | None = None
                ) -> tuple[np.ndarray, np.ndarray]:
-        self._generator = self._generator or load_generator(self.folder.generator)
-        return sample_from(self._generator.sample, self._generator.num_classes, num_images, labels=labels, seed=seed)
+        self._generator = self._generator or exports.load_generator(self.folder.generator)
+        return sampling.sample_from(self._generator.sample, self._generator.num_classes, num_images, labels=labels,
+                                    seed=seed)
 
     def privacy_statement(self) -> dict[str, Any]:
         """Privacy statement of the run; raises LedgerError where it does not follow from the run's ledger."""
@@ -180,13 +189,13 @@ class RunSynthesizer(Interruptible, Synthesizer):
                 raise InvalidArgumentError(f"Expected step={step} without metrics: what was evaluated is the generator "
                                            "after the last step. Leave out one of them.")
             return self._export_step(directory, version, step, statement["num_records"], terms)
-        model = read_metadata(self.folder.generator / "1")
-        return copy_export(self.folder.generator / "1", directory, version=version, assets={
+        model = exports.read_metadata(self.folder.generator / "1")
+        return exports.copy_export(self.folder.generator / "1", directory, version=version, assets={
             **_statement_files(statement, model, self._ledger(), self._metrics() if with_metrics else None), **terms})
 
     def _ledger(self) -> bytes | None:
         """The ledger, which goes with the statement so that others can compute the price again."""
-        return PrivacyLedger.read(self.folder.ledger).content if self.folder.ledger.exists() else None
+        return ledgers.PrivacyLedger.read(self.folder.ledger).content if self.folder.ledger.exists() else None
 
     def _metrics(self) -> dict[str, Any]:
         """Findings of an evaluation of the generator."""
@@ -200,8 +209,8 @@ class RunSynthesizer(Interruptible, Synthesizer):
     def _export_step(self, directory, version: int, step: int, num_records: int, terms: Mapping[str, str]
                      ) -> pathlib.Path:
         """Exports an earlier state, where the method keeps them."""
-        raise InvalidArgumentError(f"Expected no step={step}: the method {self.config.method} keeps the generator of "
-                                   "the whole run only.")
+        raise InvalidArgumentError(f"--step {step} is not available: {self.config.method} keeps only the final "
+                                   "generator. Leave out --step.")
 
     def _write_generator(self, student: AveragedGenerator, directory, statement: dict[str, Any], ledger: bytes | None,
                          *, class_names: Sequence[str], terms: Mapping[str, str] | None = None, **kwargs
@@ -210,10 +219,10 @@ class RunSynthesizer(Interruptible, Synthesizer):
         model = {"image_shape": self.config.image_shape, "num_classes": self.config.num_classes,
                  "class_names": class_names}
         generator = student.released()
-        return export_generator(
+        return exports.export_generator(
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.num_classes,
             latent_distribution=self.config.latent_distribution, class_names=class_names, **kwargs,
-            assets={**_statement_files(statement, model, ledger), "LICENSE": LICENSE, **(terms or {})})
+            assets={**_statement_files(statement, model, ledger), "LICENSE": model_card.LICENSE, **(terms or {})})
 
 
 class Learner(abc.ABC):
@@ -240,7 +249,7 @@ class Learner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def guarantee(self, num_steps: int, ledger: PrivacyLedger | None) -> Guarantee:
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
         """Account of the method's privacy, after so many steps that this ledger was charged for."""
 
     def warm_up(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 (most have none)
@@ -254,31 +263,31 @@ class LoopSynthesizer(RunSynthesizer):
     """Trains a `Learner` by a `Loop`: each step is charged, unless the method is not private."""
 
     @abc.abstractmethod
-    def _learner(self, dataset: Dataset, noise: NoiseSource) -> Learner:
+    def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> Learner:
         """Learner that is trained, by `self.config`, which is resolved.
 
         Raises:
           DataError: the records are too few, or otherwise not what the method needs.
         """
 
-    def _identity(self, dataset: Dataset) -> Identity:
+    def _identity(self, dataset: datasets.Dataset) -> identities.Identity:
         """Identity that a resumed run must find again."""
-        return identity_of(dataset)
+        return identities.identity_of(dataset)
 
-    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
-        config, event, noise = self.config, self.config.step_event(), noise_source(self.config)
+    def _train(self, dataset: datasets.Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+        config, event, noise = self.config, self.config.step_event(), noises.noise_source(self.config)
         learner = self._learner(dataset, noise)
-        with opened_any(self.folder, config, self._identity(dataset), event) as ledger:
+        with run_folders.opened_any(self.folder, config, self._identity(dataset), event) as ledger:
             self._stop_requested = False
-            loop = Loop(self.folder, learner.student, learner.variables(), num_steps=config.num_steps,
+            loop = loops.Loop(self.folder, learner.student, learner.variables(), num_steps=config.num_steps,
                         checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
                         event=event, report_every=learner.REPORT_EVERY, stopped=self._stopped)
             if not loop.has_snapshot:
                 learner.warm_up(self._stopped)
             loop.run(learner.train)
             learner.finish(self.folder.private)
-        statement = make_statement(config, learner.guarantee(loop.done, ledger), ledger, loop.num_burnt, noise,
-                                   len(dataset))
+        statement = statements.make_statement(
+            config, learner.guarantee(loop.done, ledger), ledger, loop.num_burnt, noise, len(dataset))
         return learner.student, statement | {"num_steps": loop.done}
 
 
@@ -287,5 +296,5 @@ def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger
     """Files of an export that say what is promised, for programs, in full, and in short; and the ledger."""
     statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a place there.
     return {**({} if ledger is None else {verification.LEDGER: ledger}),
-            "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": render_text(statement),
-            "MODEL_CARD.md": render_card(statement, model, metrics)}
+            "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": statements.render_text(statement),
+            "MODEL_CARD.md": model_card.render_card(statement, model, metrics)}

@@ -1,22 +1,27 @@
 """Wasserstein discriminators ("critics"), one per partition or user: their settings, their training, and who learns."""
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import typing
 from collections.abc import Sequence
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, to_unit
-from datalens_tf.mechanisms.noise import SecretStream
-from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.settings import at_least, between, positive, setting
-from datalens_tf.training.adam import adam
 from datalens_tf.training.student import BatchStudent
 
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.models import wasserstein
+    from datalens_tf.training import adam
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CriticConfig(MethodConfig):
@@ -79,9 +84,10 @@ class Critics:
       partitions: of their indices, N disjoint ones of any sizes.
     """
 
-    def __init__(self, config: CriticConfig, dataset: Dataset, partitions: Sequence[np.ndarray]):
+    def __init__(self, config: CriticConfig, dataset: datasets.Dataset, partitions: Sequence[np.ndarray]):
         self._config, self._dataset, self._partitions = config, dataset, partitions
-        self._critic = WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
+        self._critic = wasserstein.WassersteinCritic(
+            config.image_shape, config.num_classes, filters=config.critic_filters)
         weights = self._critic.initial(len(partitions), config.seed)
         self._num_weights = len(weights)
         # Weights, first moments, second moments, number of steps.
@@ -141,12 +147,12 @@ class CriticTraining:
       critic: whose weights the states hold.
     """
 
-    def __init__(self, config: CriticConfig, critic: WassersteinCritic):
+    def __init__(self, config: CriticConfig, critic: wasserstein.WassersteinCritic):
         self._config, self._critic = config, critic
         self._advance = tf.function(self._advanced, reduce_retracing=True)  # Partitions of many sizes are one graph.
 
     def __call__(self, state: Sequence[tf.Tensor], images: np.ndarray, labels: np.ndarray, pool: tf.Tensor, steps: int,
-                 stream: np.random.Generator | SecretStream) -> list[tf.Tensor]:
+                 stream: np.random.Generator | noises.SecretStream) -> list[tf.Tensor]:
         """The state after more steps.
 
         Args:
@@ -161,7 +167,7 @@ class CriticTraining:
             records=np.stack([stream.permutation(len(images))[:size] for _ in range(steps)]),
             fakes=stream.integers(0, len(pool), (steps, size)),
             mix=stream.random((steps, size), np.float32))
-        return self._advance(list(state), to_unit(images), labels, pool, Batches(*map(tf.constant, batches)))
+        return self._advance(list(state), datasets.to_unit(images), labels, pool, Batches(*map(tf.constant, batches)))
 
     def _advanced(self, state: Sequence[tf.Tensor], images, labels, pool, batches: Batches) -> list[tf.Tensor]:
         """One Adam step per row of the batches; all randomness is in them."""
@@ -176,5 +182,5 @@ class CriticTraining:
                 loss = self._critic.loss(weights, real, fake, real_labels, batches.mix[i],
                                          self._config.gradient_penalty)
             steps = state[-1] + 1.0
-            state = [*adam(self._config, state[:-1], tape.gradient(loss, weights), steps), steps]
+            state = [*adam.adam(self._config, state[:-1], tape.gradient(loss, weights), steps), steps]
         return state

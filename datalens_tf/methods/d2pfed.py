@@ -5,16 +5,22 @@ centred, gradients are rotated, and the price is that of a vote on every rotated
 the budget, so that methods are compared at the epsilon that holds.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import typing
 from typing import Any
 
-from datalens_tf.mechanisms.d2pfed import D2PFed
+from etils import epy
+
 from datalens_tf.methods.voting import CompressedConfig, PateSynthesizer
 from datalens_tf.settings import at_least, between, setting
 
-CHOOSE_WHEN = "DataLens' compressor is to be compared with rotated, levelled gradients"
+with epy.lazy_imports():
+    from datalens_tf.mechanisms import d2pfed
+
+CHOOSE_WHEN = "you compare DataLens' compressor with rotated, levelled gradients"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,8 +43,8 @@ class D2PFedConfig(CompressedConfig):
         "num_levels and vote_threshold were chosen was not recorded; take it that it was MNIST.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
-    def mechanism(self) -> D2PFed:
-        return D2PFed(
+    def mechanism(self) -> d2pfed.D2PFed:
+        return d2pfed.D2PFed(
             num_teachers=self.num_teachers, dimension=math.prod(self.image_shape), num_levels=self.num_levels,
             clip=self.clip, noise_stddev=self.noise_stddev, vote_threshold=self.vote_threshold,
             rotation_seed=self.seed)

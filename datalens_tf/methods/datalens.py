@@ -1,23 +1,29 @@
 """DataLens: a generator from noisy votes of teacher discriminators (Wang et al., CCS 2021)."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import typing
 from typing import Any
 
-import dp_accounting
+from etils import epy
 
 from datalens_tf import _validate
-from datalens_tf.accounting import accountants
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee, make_statement
 from datalens_tf.config import VotingConfig
-from datalens_tf.mechanisms.noise import NoiseSource, noise_source
-from datalens_tf.mechanisms.topagg import QUANTIZATIONS, TopAgg, check_top_k
 from datalens_tf.methods.voting import VotedSynthesizer
 from datalens_tf.settings import at_least, between, one_of, positive, setting
 
-CHOOSE_WHEN = "the paper's method is wanted: votes of thousands of teachers; 10,000 records or more, hours of time"
+with epy.lazy_imports():
+    import dp_accounting
+
+    from datalens_tf.accounting import accountants
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.mechanisms import topagg
+
+CHOOSE_WHEN = "you want the paper's method, with 10,000 records or more and hours of time"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +50,7 @@ class DataLensConfig(VotingConfig):
         0.7, "Fraction of N that a noisy vote must reach to count [beta], in [0, 1]. With none, an image is "
         "moved along the noisy votes divided by top_k.", between(0, 1))
     quantization: str = setting(
-        "stochastic", "How a gradient becomes a vote: stochastic or sign.", one_of(*QUANTIZATIONS))
+        "stochastic", "How a gradient becomes a vote: stochastic or sign.", one_of("stochastic", "sign"))
     step_size: float = setting(
         1e-3, "How far an image is moved along the released direction [gamma], in pixel units.", positive)
     teacher_batch_size: int = 15
@@ -70,10 +76,11 @@ class DataLensConfig(VotingConfig):
         "was made after that for Fashion-MNIST, that for Places365 without a published model, and that for the digits "
         "on MNIST's digits reduced to 8x8.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "celeba", "celeb_a")
+    CAN_DISTRIBUTE: typing.ClassVar[bool] = True
 
     def _check(self) -> None:
         super()._check()
-        check_top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
+        _validate.top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
         if self.num_owners is not None:
             _validate.require(self.num_owners <= self.num_teachers, "num_owners", self.num_owners,
                               f"<= num_teachers={self.num_teachers}")
@@ -84,7 +91,11 @@ class DataLensConfig(VotingConfig):
                           f"< num_owners={self.num_owners}, the number of those who add noise")
 
     @classmethod
-    def preset(cls, dataset: str, epsilon: float | None) -> "DataLensConfig":
+    def presets(cls) -> tuple[tuple[str, float], ...]:
+        return tuple(PRESETS)
+
+    @classmethod
+    def preset(cls, dataset: str, epsilon: float | None) -> DataLensConfig:
         """The papers' settings for a data set.
 
         They publish some for epsilon 1 and 10; another budget takes those of the nearer one (in ratio), and the
@@ -99,14 +110,15 @@ class DataLensConfig(VotingConfig):
                         key=lambda budget: abs(math.log(epsilon / budget)))
         return PRESETS[dataset, published].replace(epsilon=float(epsilon))
 
-    def mechanism(self) -> TopAgg:
+    def mechanism(self) -> topagg.TopAgg:
         top_k = self.top_k
         if top_k is None:
             _validate.require(self.image_shape is not None, "image_shape", None,
                               "to be known with top_k=None; else give the numbers per image as top_k")
             top_k = math.prod(self.image_shape)
-        return TopAgg(num_teachers=self.num_teachers, top_k=top_k, clip=self.clip, noise_stddev=self.noise_stddev,
-                      vote_threshold=self.vote_threshold, quantization=self.quantization)
+        return topagg.TopAgg(
+            num_teachers=self.num_teachers, top_k=top_k, clip=self.clip, noise_stddev=self.noise_stddev,
+            vote_threshold=self.vote_threshold, quantization=self.quantization)
 
     @property
     def noise_share(self) -> float:
@@ -185,8 +197,8 @@ _OWNERS = (
 )
 
 
-def privacy_statement(*, config: DataLensConfig, mechanism: TopAgg, ledger: PrivacyLedger, num_burnt: int,
-                      noise: NoiseSource, num_records: int) -> dict[str, Any]:
+def privacy_statement(*, config: DataLensConfig, mechanism: topagg.TopAgg, ledger: ledgers.PrivacyLedger,
+                      num_burnt: int, noise: noises.NoiseSource, num_records: int) -> dict[str, Any]:
     """Privacy statement of a run of DataLens; see `make_statement`.
 
     Args:
@@ -212,11 +224,11 @@ def privacy_statement(*, config: DataLensConfig, mechanism: TopAgg, ledger: Priv
                   "owner_noise_stddev": config.noise_stddev * math.sqrt(config.noise_share),
                   "epsilon_towards_driver": towards_driver}
         assumptions += _OWNERS
-    guarantee = Guarantee(
+    guarantee = statements.Guarantee(
         event=event, facts=facts, assumptions=assumptions, released=None,
         seeds=f"seed {config.seed} for weights, latents, labels, batches and stochastic quantisation, and seed "
               f"{config.partition_seed} for the partitions")
-    return make_statement(config, guarantee, ledger, num_burnt, noise, num_records)
+    return statements.make_statement(config, guarantee, ledger, num_burnt, noise, num_records)
 
 
 class DataLens(VotedSynthesizer):
@@ -240,6 +252,6 @@ class DataLens(VotedSynthesizer):
 
     config_class = DataLensConfig
 
-    def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
+    def _statement(self, ledger: ledgers.PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
         return privacy_statement(config=self.config, mechanism=self.config.mechanism(), ledger=ledger,
-                                 num_burnt=num_burnt, noise=noise_source(self.config), num_records=num_records)
+                                 num_burnt=num_burnt, noise=noises.noise_source(self.config), num_records=num_records)

@@ -1,4 +1,4 @@
-"""DataLens+: generators from private sums, moved as pictures of things move, as far as the records tell.
+"""DataLens+: a generator fitted to a few private sums, with small random warps and grain that the records choose.
 
 Releases, each of sums over all records with Gaussian noise, each once:
 
@@ -25,29 +25,33 @@ gets is a setting, so a function of nothing that was released; what happens to z
 records per class are released with the sums, not read.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import typing
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import _files, _validate, rng
-from datalens_tf.accounting.statement import Guarantee
-from datalens_tf.data.datasets import Dataset
 from datalens_tf.errors import TrainingInterrupted
-from datalens_tf.mechanisms.correct_counts import CorrectCounts
-from datalens_tf.mechanisms.mean_embedding import RandomFourierFeatures
 from datalens_tf.methods import moments
 from datalens_tf.methods.embedding import EmbeddingConfig, Features, ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of
-from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.settings import at_least, between, one_of, setting
-from datalens_tf.training import classifier
-from datalens_tf.training.feature_network import FeatureNetwork
-from datalens_tf.training.releases import Releases
 
-CHOOSE_WHEN = "the most useful pictures at a given epsilon are wanted; the best in our tables from 1,000 records on"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import correct_counts, mean_embedding
+    from datalens_tf.models import warp as warps
+    from datalens_tf.training import classifier, feature_network
+    from datalens_tf.training import releases as paid_releases
+
+CHOOSE_WHEN = "you want the most useful pictures for your budget, and have 1,000 records or more"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +125,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
                   "to be 0: there is one candidate" if one else f"> 0, to choose among {self.candidates}")
 
     @classmethod
-    def for_budget(cls, epsilon: float | None) -> "DataLensPlusConfig":
+    def for_budget(cls, epsilon: float | None) -> DataLensPlusConfig:
         """Settings for a budget. From epsilon 5 on, noise hides little: clusters get the budget, an embedding none."""
         if epsilon is None or epsilon < 5:
             return super().for_budget(epsilon)
@@ -194,7 +198,7 @@ class DataLensPlus(ReleasingSynthesizer):
 
     config_class = DataLensPlusConfig
 
-    def _made(self, dataset: Dataset, releases: Releases) -> tuple["Fitted", Guarantee]:
+    def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases) -> tuple[Fitted, statements.Guarantee]:
         config = self.config
         sources = {}
         if config.mean_charges:
@@ -210,7 +214,7 @@ class DataLensPlus(ReleasingSynthesizer):
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
         if config.selection_charges:
             parts.append("no choice" if chosen is None else "choice")
-        return fitted, Guarantee(
+        return fitted, statements.Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={name: getattr(config, name) for name in (
                 "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
@@ -227,28 +231,28 @@ class DataLensPlus(ReleasingSynthesizer):
     def _features(self, source: tf.Module | None) -> Features:
         """Features that are released: of pixels, and learned from images of the moments."""
         config = self.config
-        frequencies = RandomFourierFeatures(
+        frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.image_shape)),
             bandwidths=tuple(moments.scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
-        of_pixels = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
+        of_pixels = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
         if config.learned_share == 0:
             return of_pixels
         network, random, learned = self._network(source), (1 - config.learned_share)**0.5, config.learned_share**0.5
         return lambda images: tf.concat([random * of_pixels(images), learned * network(images)], 1)
 
-    def _network(self, gaussians: tf.Module) -> FeatureNetwork:
+    def _network(self, gaussians: tf.Module) -> feature_network.FeatureNetwork:
         """The network of learned features. It is kept: a resumed run must not see others than were released."""
         config, kept = self.config, self.folder.private / "feature_network.npz"
-        network = FeatureNetwork(config.image_shape, config.num_classes, config.seed)
+        network = feature_network.FeatureNetwork(config.image_shape, config.num_classes, config.seed)
         if kept.exists():
             network.restore(_files.read_npz(kept, _files.exactly(network.arrays())))
         else:
-            source = WarpedGenerator(config.image_shape, [gaussians], config.learned_warp)
+            source = warps.WarpedGenerator(config.image_shape, [gaussians], config.learned_warp)
             network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
 
-    def _chosen(self, dataset: Dataset, fitted: "Fitted", releases: Releases) -> int | None:
+    def _chosen(self, dataset: datasets.Dataset, fitted: Fitted, releases: paid_releases.Releases) -> int | None:
         """The candidate whose images make the best classifier of the records, as far as noise lets that be seen.
 
         None where interruptions burnt what it costs to see: a run must be able to end.
@@ -275,7 +279,7 @@ class DataLensPlus(ReleasingSynthesizer):
                     epochs=config.selection_epochs).probabilities.argmax(1))
             return mechanism.sums(predictions, dataset.labels)
 
-        _, noisy = releases.get(functools.partial(CorrectCounts, num_candidates=count), counted)
+        _, noisy = releases.get(functools.partial(correct_counts.CorrectCounts, num_candidates=count), counted)
         return int(np.argmax(noisy))
 
 
@@ -288,10 +292,10 @@ class Fitted:
     def choose(self, candidate: int) -> None:
         """The candidate, by its place among the settings' choices, that images are drawn from."""
         names, warp, grain = self._config.choices[candidate]
-        self._generator = WarpedGenerator(
+        self._generator = warps.WarpedGenerator(
             self._config.image_shape, [self._sources[name] for name in names], warp, grain)
 
-    def released(self) -> WarpedGenerator:
+    def released(self) -> warps.WarpedGenerator:
         """The generator to hand out."""
         return self._generator
 
@@ -305,7 +309,7 @@ class Fitted:
         return images.reshape(per_class, self._config.num_classes, *self._config.image_shape).swapaxes(0, 1)
 
 
-def _draw(config: DataLensPlusConfig, generator: WarpedGenerator, count: int, purpose: str
+def _draw(config: DataLensPlusConfig, generator: warps.WarpedGenerator, count: int, purpose: str
           ) -> tuple[np.ndarray, np.ndarray]:
     """Draws images; see `Fitted.draw`."""
     stream, labels = rng.stream(config.seed, purpose), np.arange(count) % config.num_classes

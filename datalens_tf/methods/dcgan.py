@@ -5,24 +5,30 @@ Source: Radford, Metz and Chintala 2016, with the label as a condition, as the r
 generator is trained on its non-saturating loss.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import rng
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, to_unit, usable_only
 from datalens_tf.errors import DataError
-from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.methods.base import Learner, LoopSynthesizer
-from datalens_tf.models.discriminator import EnsembleDiscriminator
 from datalens_tf.settings import at_least, between, positive, setting
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
-CHOOSE_WHEN = "the same generator without privacy is wanted, to see what privacy costs; NOT PRIVATE"
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.models import discriminator as discriminators
+
+CHOOSE_WHEN = "you want to see what privacy costs: a generator without it, NOT PRIVATE"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,10 +64,10 @@ class Gan(Learner):
       dataset: the records.
     """
 
-    def __init__(self, config: DcganConfig, dataset: Dataset):
+    def __init__(self, config: DcganConfig, dataset: datasets.Dataset):
         self._config, self._dataset = config, dataset
         self.student = AveragedGenerator(config)
-        self._discriminator = EnsembleDiscriminator(
+        self._discriminator = discriminators.EnsembleDiscriminator(
             1, config.image_shape, config.num_classes, filters=config.discriminator_filters,
             units=config.discriminator_units)
         self._optimizer = tf.keras.optimizers.legacy.Adam(
@@ -78,11 +84,11 @@ class Gan(Learner):
         stream, size = rng.stream(self._config.seed, "gan", step), self._config.batch_size
         chosen = stream.integers(0, len(self._dataset), size)
         labels = stream.integers(0, self._config.num_classes, size)
-        return float(self._step(to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen],
+        return float(self._step(datasets.to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen],
                                 draw_latents(self._config, stream, size), labels))
 
-    def guarantee(self, num_steps: int, ledger: PrivacyLedger | None) -> Guarantee:
-        return Guarantee(
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
+        return statements.Guarantee(
             event=None, adjacency="none", facts={"batch_size": self._config.batch_size}, assumptions=(),
             released="The generator was trained against a discriminator of the records, without noise.",
             seeds=f"seed {self._config.seed} for everything")
@@ -110,8 +116,8 @@ class Dcgan(LoopSynthesizer):
 
     config_class = DcganConfig
 
-    def _learner(self, dataset: Dataset, noise: NoiseSource) -> Gan:
-        usable = usable_only(dataset)
+    def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> Gan:
+        usable = datasets.usable_only(dataset)
         if not len(usable):
             raise DataError(f"{dataset.name}: no record is of one of the declared classes: check them.")
         return Gan(self.config, usable)

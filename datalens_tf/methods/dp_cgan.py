@@ -1,11 +1,13 @@
 """DP-CGAN: DP-GAN whose gradients on synthetic images are clipped as those on real ones are."""
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 
 from datalens_tf.methods.dp_gan import DpGan, DpGanConfig
 
-CHOOSE_WHEN = "the PrivacyVerse report's variant of dp_gan is to be compared"
+CHOOSE_WHEN = "you want the PrivacyVerse report's variant of DP-GAN"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,26 +21,32 @@ examples are clipped one by one, too, and the discriminator learns by SGD. What 
   accounting is used, not its optimizers. Which records are sampled is as secret as the noise.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import _validate, rng
-from datalens_tf.accounting import accountants
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, to_unit, usable_only
-from datalens_tf.mechanisms.gaussian_sum import GaussianSum
-from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, poisson_sample, secret_stream
 from datalens_tf.methods.base import Learner, LoopSynthesizer
-from datalens_tf.models.critic import Critic
 from datalens_tf.settings import at_least, between, one_of, positive, setting
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
-CHOOSE_WHEN = "a baseline that trains a discriminator by DP-SGD is wanted"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import accountants
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import gaussian_sum
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.models import critic as critic_models
+
+CHOOSE_WHEN = "you want a baseline whose discriminator is trained by DP-SGD"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,12 +110,13 @@ class DpGanConfig(MethodConfig):
         _validate.require(self.generator_batch_size % 2 == 0, "generator_batch_size", self.generator_batch_size,
                           "to be even")
 
-    def mechanism(self) -> GaussianSum:
+    def mechanism(self) -> gaussian_sum.GaussianSum:
         """A step's: a noisy sum of one gradient per record."""
-        return GaussianSum(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier, adjacency=self.ADJACENCY,
-                           sampling_probability=self.sampling_probability)
+        return gaussian_sum.GaussianSum(
+            clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier, adjacency=self.ADJACENCY,
+            sampling_probability=self.sampling_probability)
 
-    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+    def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the sampling probability, and the noise for the budget; see `RunConfig.resolved`."""
         config = self
         if config.sampling_probability is None:
@@ -140,11 +147,11 @@ class PrivateGan(Learner):
       noise: of the releases.
     """
 
-    def __init__(self, config: DpGanConfig, dataset: Dataset, noise: NoiseSource):
+    def __init__(self, config: DpGanConfig, dataset: datasets.Dataset, noise: noises.NoiseSource):
         self._config, self._dataset, self.noise = config, dataset, noise
         self.mechanism = config.mechanism()
         self.student = AveragedGenerator(config)
-        self.critic = Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
+        self.critic = critic_models.Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
                              seed=config.seed)
         self._optimizer = _optimizer(config)
         self._optimizer._create_all_weights(self.critic.weights)
@@ -160,7 +167,8 @@ class PrivateGan(Learner):
         """One charged step of the discriminator, and of the generator where it is its turn; returns its last loss."""
         config, stream = self._config, rng.stream(self._config.seed, "gan", step)
         chosen = self._sampled(step)
-        total = self.clipped_sum(chosen, self._blur(secret_stream(self._config, "instance noise", step), len(chosen)))
+        secret = noises.secret_stream(self._config, "instance noise", step)
+        total = self.clipped_sum(chosen, self._blur(secret, len(chosen)))
         noisy = self.mechanism.privatize(total, self.noise, charge) / config.batch_size
         count = config.generator_batch_size
         latents = draw_latents(config, stream, count)
@@ -173,9 +181,9 @@ class PrivateGan(Learner):
                 self._loss.assign(self._teach(latents, labels, blur))
         return float(self._loss)
 
-    def guarantee(self, num_steps: int, ledger: PrivacyLedger) -> Guarantee:
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger) -> statements.Guarantee:
         config = self._config
-        return Guarantee(
+        return statements.Guarantee(
             event=config.step_event(), adjacency=config.ADJACENCY, assumptions=_ASSUMPTIONS,
             facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
                    "clip_norm": config.clip_norm, "l2_sensitivity": self.mechanism.l2_sensitivity},
@@ -198,15 +206,17 @@ class PrivateGan(Learner):
             indices = chosen[start:start + _CHUNK]
             filled = np.resize(indices, _CHUNK)  # One shape, one graph; those beyond the end count 0.
             noise = np.resize(blur[start:start + _CHUNK], (_CHUNK, *blur.shape[1:]))
-            total += self._clipped_sum(to_unit(self._dataset.images[filled]) + noise, self._dataset.labels[filled],
-                                       np.arange(_CHUNK) < len(indices)).numpy()
+            images = datasets.to_unit(self._dataset.images[filled]) + noise
+            total += self._clipped_sum(
+                images, self._dataset.labels[filled], np.arange(_CHUNK) < len(indices)).numpy()
         return total
 
     def _sampled(self, step: int) -> np.ndarray:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
-        return poisson_sample(self._config, len(self._dataset), self._config.sampling_probability, "sampling", step)
+        return noises.poisson_sample(
+            self._config, len(self._dataset), self._config.sampling_probability, "sampling", step)
 
-    def _blur(self, stream: np.random.Generator | SecretStream, count: int) -> np.ndarray:
+    def _blur(self, stream: np.random.Generator | noises.SecretStream, count: int) -> np.ndarray:
         """Instance noise for `count` images, independent."""
         if not self._config.instance_noise:
             return np.zeros((count, 1, 1, 1), np.float32)
@@ -280,5 +290,6 @@ class DpGan(LoopSynthesizer):
 
     config_class = DpGanConfig
 
-    def _learner(self, dataset: Dataset, noise: NoiseSource) -> PrivateGan:
-        return PrivateGan(self.config, usable_only(dataset), noise)  # The sampling probability is that of all records.
+    def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> PrivateGan:
+        # The sampling probability is that of all records.
+        return PrivateGan(self.config, datasets.usable_only(dataset), noise)

@@ -15,21 +15,26 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
   square, which would reward images for being alike.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import typing
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
-from datalens_tf.accounting.statement import Guarantee
-from datalens_tf.data.datasets import Dataset, chunks
-from datalens_tf.mechanisms.mean_embedding import RandomFourierFeatures
-from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer
-from datalens_tf.training.releases import Releases
 
-CHOOSE_WHEN = "a result is wanted in a minute or two, and pictures may be coarse"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import mean_embedding, second_moment
+    from datalens_tf.training import releases as paid_releases
+
+CHOOSE_WHEN = "you want a result in a minute or two, and coarse pictures are enough"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,19 +67,20 @@ class DpMerf(ReleasingSynthesizer):
 
     config_class = DpMerfConfig
 
-    def _made(self, dataset: Dataset, releases: Releases) -> tuple[EmbeddingStudent, Guarantee]:
+    def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases
+              ) -> tuple[EmbeddingStudent, statements.Guarantee]:
         config = self.config
-        frequencies = RandomFourierFeatures(
+        frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
             dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
         if config.autoencoder_dim:
             moment, noisy = releases.get(
-                functools.partial(SecondMoment, clip_norm=config.autoencoder_clip_norm),
-                lambda moment: moment.sums(images for images, _ in chunks(dataset)))
+                functools.partial(second_moment.SecondMoment, clip_norm=config.autoencoder_clip_norm),
+                lambda moment: moment.sums(images for images, _ in datasets.chunks(dataset)))
             frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
-        features = functools.partial(RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
+        features = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
         mechanism, student = self._fitted(dataset, releases, features)
-        return student, Guarantee(
+        return student, statements.Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features,
                    "autoencoder_dim": config.autoencoder_dim,

@@ -1,30 +1,36 @@
 """Generators fitted to released mean embeddings: the settings and the training that several methods share."""
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import _validate, rng
-from datalens_tf.accounting import accountants
-from datalens_tf.accounting.statement import Guarantee, make_statement
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import CHUNK, Dataset, chunks, padded, usable_only
-from datalens_tf.data.identity import identity_of
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import at_least, positive, setting
-from datalens_tf.training.loop import Loop
-from datalens_tf.training.releases import Releases, largest_release
-from datalens_tf.training.run_folder import opened
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
-Features = Callable[[tf.Tensor], tf.Tensor]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import accountants
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.data import identity as identities
+    from datalens_tf.mechanisms import mean_embedding
+    from datalens_tf.training import loop as loops
+    from datalens_tf.training import releases as paid_releases
+    from datalens_tf.training import run_folder as run_folders
+
+Features = Callable[["tf.Tensor"], "tf.Tensor"]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,11 +89,11 @@ class EmbeddingConfig(MethodConfig):
         """Number of the last releases that a run can do without."""
         return 0
 
-    def mechanism(self) -> MeanEmbedding:
+    def mechanism(self) -> mean_embedding.MeanEmbedding:
         """Mechanism of embeddings that one charge pays for; every charge costs what that one costs."""
-        return MeanEmbedding(noise_multiplier=self.noise_multiplier)
+        return mean_embedding.MeanEmbedding(noise_multiplier=self.noise_multiplier)
 
-    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+    def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         return accountants.calibrated(self, self.num_charges, precision=1e-9)
 
 
@@ -134,7 +140,8 @@ class ReleasingSynthesizer(RunSynthesizer):
     """Releases a few sums over all records, each once, and makes a generator of them."""
 
     @abc.abstractmethod
-    def _made(self, dataset: Dataset, releases: Releases) -> tuple[AveragedGenerator, Guarantee]:
+    def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases
+              ) -> tuple[AveragedGenerator, statements.Guarantee]:
         """The generator, and what the method tells of its privacy.
 
         Args:
@@ -142,21 +149,23 @@ class ReleasingSynthesizer(RunSynthesizer):
           releases: through which alone the generator learns of them.
         """
 
-    def _train(self, dataset: Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+    def _train(self, dataset: datasets.Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
         config = self.config
-        with opened(self.folder, config, identity_of(dataset), config.step_event(), largest_release(config)) as ledger:
+        with run_folders.opened(self.folder, config, identities.identity_of(dataset), config.step_event(),
+                                paid_releases.largest_release(config)) as ledger:
             self._stop_requested = False
-            releases = Releases(config, self.folder, ledger, config.num_optional)
-            generator, guarantee = self._made(usable_only(dataset), releases)
-        return generator, make_statement(config, guarantee, ledger, releases.num_burnt, releases.noise, len(dataset))
+            releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional)
+            generator, guarantee = self._made(datasets.usable_only(dataset), releases)
+        return generator, statements.make_statement(
+            config, guarantee, ledger, releases.num_burnt, releases.noise, len(dataset))
 
-    def _fitted(self, dataset: Dataset, releases: Releases, features: Features
-                ) -> tuple[MeanEmbedding, EmbeddingStudent]:
+    def _fitted(self, dataset: datasets.Dataset, releases: paid_releases.Releases, features: Features
+                ) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
         """Releases the mean embeddings, and fits a generator to them; the mechanism that released them, and it."""
-        mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
+        mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
             feature_batches(dataset, features), self.config.num_classes))
         student = EmbeddingStudent(self.config, mechanism.means(noisy), features)
-        Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
+        loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,
              stopped=self._stopped).run(student.train)
         return mechanism, student
@@ -178,8 +187,8 @@ def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(square - 2.0 * tf.reduce_sum(mean * means, 1))
 
 
-def feature_batches(dataset: Dataset, features: Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def feature_batches(dataset: datasets.Dataset, features: Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Features [n, D] and labels [n] of all records, in chunks."""
     of = tf.function(features, autograph=False)
-    for images, labels in chunks(dataset):
-        yield of(padded(images, CHUNK)).numpy()[:len(images)], labels
+    for images, labels in datasets.chunks(dataset):
+        yield of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)], labels

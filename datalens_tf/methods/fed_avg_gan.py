@@ -22,24 +22,30 @@ What deviates from the papers:
 - Noise is exact. Who is sampled, and what is in users' batches, is drawn from the operating system's entropy.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
-from datalens_tf.data.datasets import Dataset
-from datalens_tf.mechanisms.gaussian_sum import GaussianSum
-from datalens_tf.mechanisms.noise import NoiseSource, poisson_sample, secret_stream
 from datalens_tf.methods.critics import CriticTraining
 from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
-from datalens_tf.models.wasserstein import WassersteinCritic
 from datalens_tf.settings import at_least, between, one_of, setting
 from datalens_tf.training.student import BatchStudent
 
-CHOOSE_WHEN = "users keep their records and a trusted server averages what their discriminators learned"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import gaussian_sum
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.models import wasserstein
+
+CHOOSE_WHEN = "users keep their records, and trust a server that averages what they learned"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,9 +75,9 @@ class FedAvgGanConfig(FederatedConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCY: typing.ClassVar[str] = "add-or-remove-one-user"
 
-    def mechanism(self) -> GaussianSum:
+    def mechanism(self) -> gaussian_sum.GaussianSum:
         """A round's: a sum of one vector per user."""
-        return GaussianSum(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
+        return gaussian_sum.GaussianSum(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
                            adjacency="add-or-remove-one", sampling_probability=self.sampling_probability)
 
 
@@ -106,9 +112,10 @@ class FederatedAverage(FederatedGan):
 
     ASSUMPTIONS, RELEASED, SEEDED, REPORT_EVERY = _ASSUMPTIONS, _RELEASED, "weights, latents and labels", 10
 
-    def __init__(self, config: FedAvgGanConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
+    def __init__(self, config: FedAvgGanConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
+                 noise: noises.NoiseSource):
         super().__init__(config, dataset, users, noise)
-        critic = WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
+        critic = wasserstein.WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
         self.weights = [tf.Variable(weight[0]) for weight in critic.initial(1, config.seed)]
         self.student = _Student(config, critic)
         self._training = CriticTraining(config, critic)
@@ -156,18 +163,19 @@ class FederatedAverage(FederatedGan):
         moments = [tf.zeros(weight.shape) for weight in 2 * weights]
         trained = self._training(
             [*weights, *moments, tf.constant(0.0)], self._dataset.images[indices], self._dataset.labels[indices], pool,
-            self._config.critic_steps, secret_stream(self._config, "batches", user, step))
+            self._config.critic_steps, noises.secret_stream(self._config, "batches", user, step))
         return tf.concat([tf.reshape(after - before, [-1]) for before, after in zip(weights, trained)], 0)
 
     def _sampled(self, step: int) -> np.ndarray:
         """Draws who takes part: each with probability q, independently, unknown to anybody else."""
-        return poisson_sample(self._config, self._config.num_users, self._config.sampling_probability, "sampling", step)
+        return noises.poisson_sample(
+            self._config, self._config.num_users, self._config.sampling_probability, "sampling", step)
 
 
 class _Student(BatchStudent):
     """A generator that learns from a discriminator's weights."""
 
-    def __init__(self, config: FedAvgGanConfig, critic: WassersteinCritic):
+    def __init__(self, config: FedAvgGanConfig, critic: wasserstein.WassersteinCritic):
         super().__init__(config, config.batch_size)
         self._critic = critic
 

@@ -31,23 +31,29 @@ What deviates from the paper:
 - Noise is exact. Networks are small, as in `gs_wgan`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
-from datalens_tf.data.datasets import Dataset, to_unit
-from datalens_tf.mechanisms.noise import NoiseSource
-from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
 from datalens_tf.methods.critics import Critics, SanitizedStudent
 from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
 from datalens_tf.settings import at_least, setting
 
-CHOOSE_WHEN = "users keep their records and do not trust the server"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.mechanisms import sanitized_gradients
+
+CHOOSE_WHEN = "users keep their records, and do not trust the server"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,9 +79,9 @@ class FedGsWganConfig(FederatedConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
     ADJACENCY: typing.ClassVar[str] = "replace-one-user"
 
-    def mechanism(self) -> SanitizedGradients:
+    def mechanism(self) -> sanitized_gradients.SanitizedGradients:
         """Mechanism that one user answers by."""
-        return SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
+        return sanitized_gradients.SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
                                   num_images=self.batch_size, num_discriminators=1)
 
 
@@ -136,14 +142,14 @@ class Users:
       noise: that they add.
     """
 
-    def __init__(self, config: FedGsWganConfig, dataset: Dataset, users: Sequence[np.ndarray],
-                 mechanism: SanitizedGradients, noise: NoiseSource):
+    def __init__(self, config: FedGsWganConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
+                 mechanism: sanitized_gradients.SanitizedGradients, noise: noises.NoiseSource):
         self._config, self._mechanism, self._noise = config, mechanism, noise
         self.critics = Critics(config, dataset, users)
 
     def warm_up(self, user: int, request: Request) -> None:
         """Trains a user's discriminator before the first pass, and answers nothing."""
-        self.critics.train(user, to_unit(request.pool), self._config.warmup_steps, "warm-up")
+        self.critics.train(user, datasets.to_unit(request.pool), self._config.warmup_steps, "warm-up")
 
     def answer(self, user: int, request: Request, step: int, charge: int) -> np.ndarray:
         """Trains a user's discriminator, which keeps what it learns, and asks it: all that ever leaves a user.
@@ -157,8 +163,8 @@ class Users:
         Returns:
           Noisy gradients, float32 [m, d].
         """
-        self.critics.train(user, to_unit(request.pool), self._config.critic_steps, "turn", step)
-        gradients = self.critics.gradients(user, to_unit(request.images), request.labels.astype(np.int64))
+        self.critics.train(user, datasets.to_unit(request.pool), self._config.critic_steps, "turn", step)
+        gradients = self.critics.gradients(user, datasets.to_unit(request.images), request.labels.astype(np.int64))
         # For predictable noise in tests, every answer has a number of its own.
         number = charge * self._config.num_users + user
         clipped = self._mechanism.clip(gradients).numpy()
@@ -170,7 +176,8 @@ class FederatedGsWgan(FederatedGan):
 
     ASSUMPTIONS, RELEASED, SEEDED = _ASSUMPTIONS, _RELEASED, "weights, latents, labels and batches"
 
-    def __init__(self, config: FedGsWganConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
+    def __init__(self, config: FedGsWganConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
+                 noise: noises.NoiseSource):
         super().__init__(config, dataset, users, noise)
         self.student = SanitizedStudent(config)
         self.users = Users(config, dataset, users, self._mechanism, noise)

@@ -4,24 +4,30 @@ Users are simulated in this process. What stands between them and the server is 
 by arrays and answers with an array, and nothing else of a user is ever read.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import typing
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
+from etils import epy
 
-from datalens_tf.accounting import accountants
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee
-from datalens_tf.data.datasets import Dataset
-from datalens_tf.data.identity import Fingerprint, Identity, identity_of
-from datalens_tf.data.partition import user_indices
-from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.methods.critics import CriticConfig
 from datalens_tf.settings import at_least, setting
+
+with epy.lazy_imports():
+    import numpy as np
+
+    from datalens_tf.accounting import accountants
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.data import identity as identities
+    from datalens_tf.data import partition as partitioning
+    from datalens_tf.mechanisms import noise as noises
 
 _NUM_USERS = 500  # where neither the settings nor the data say how many
 
@@ -34,7 +40,7 @@ class FederatedConfig(CriticConfig):
         None, "Users [N], each with records of its own. With none, they are those whom the data name, or 500 where it "
         "names none.", at_least(1), group="data")
 
-    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+    def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the number of users, and the noise for the budget; see `RunConfig.resolved`."""
         config = self if self.num_users is not None else self.replace(num_users=num_users or _NUM_USERS)
         return accountants.calibrated(config, config.num_steps)
@@ -58,7 +64,8 @@ class FederatedGan(Learner):
     RELEASED: ClassVar[str]
     SEEDED: ClassVar[str]
 
-    def __init__(self, config: FederatedConfig, dataset: Dataset, users: Sequence[np.ndarray], noise: NoiseSource):
+    def __init__(self, config: FederatedConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
+                 noise: noises.NoiseSource):
         self._config, self._dataset, self._users, self._noise = config, dataset, users, noise
         self._mechanism = config.mechanism()
 
@@ -66,9 +73,9 @@ class FederatedGan(Learner):
     def facts(self, num_steps: int) -> dict[str, Any]:
         """Entries of the statement of a run of this many steps; `communication` tells of the bytes."""
 
-    def guarantee(self, num_steps: int, ledger: PrivacyLedger) -> Guarantee:
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger) -> statements.Guarantee:
         config = self._config
-        return Guarantee(
+        return statements.Guarantee(
             event=config.step_event(), adjacency=config.ADJACENCY, assumptions=self.ASSUMPTIONS, released=self.RELEASED,
             facts={"num_users": config.num_users, "clip_norm": config.clip_norm} | self.facts(num_steps),
             seeds=f"seed {config.seed} for {self.SEEDED}"
@@ -85,12 +92,12 @@ class FederatedSynthesizer(LoopSynthesizer):
 
     gan_class: ClassVar[type[FederatedGan]]
 
-    def _identity(self, dataset: Dataset) -> Identity:
-        return identity_of(dataset) if dataset.users is None else identity_of(
-            dataset, users=Fingerprint(dataset.users))
+    def _identity(self, dataset: datasets.Dataset) -> identities.Identity:
+        return identities.identity_of(dataset) if dataset.users is None else identities.identity_of(
+            dataset, users=identities.Fingerprint(dataset.users))
 
-    def _learner(self, dataset: Dataset, noise: NoiseSource) -> FederatedGan:
-        users = user_indices(dataset, self.config.num_users, self.config.partition_seed)
+    def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> FederatedGan:
+        users = partitioning.user_indices(dataset, self.config.num_users, self.config.partition_seed)
         return self.gan_class(self.config, dataset, users, noise)
 
 

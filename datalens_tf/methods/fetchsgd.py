@@ -5,17 +5,23 @@ is on the summed sketch, which is what is released and priced; the k largest coo
 is calibrated to the budget, so that methods are compared at the epsilon that holds.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import typing
 from typing import Any
 
-from datalens_tf.mechanisms.fetchsgd import FetchSgd
-from datalens_tf.mechanisms.topagg import check_top_k
+from etils import epy
+
+from datalens_tf import _validate
 from datalens_tf.methods.voting import CompressedConfig, PateSynthesizer
 from datalens_tf.settings import at_least, setting
 
-CHOOSE_WHEN = "DataLens' compressor is to be compared with a sketch"
+with epy.lazy_imports():
+    from datalens_tf.mechanisms import fetchsgd
+
+CHOOSE_WHEN = "you compare DataLens' compressor with a sketch"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,10 +47,10 @@ class FetchSgdConfig(CompressedConfig):
 
     def _check(self) -> None:
         super()._check()
-        check_top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
+        _validate.top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
 
-    def mechanism(self) -> FetchSgd:
-        return FetchSgd(
+    def mechanism(self) -> fetchsgd.FetchSgd:
+        return fetchsgd.FetchSgd(
             num_teachers=self.num_teachers, dimension=math.prod(self.image_shape), top_k=self.top_k,
             clip=self.clip, noise_stddev=self.noise_stddev, sketch_rows=self.sketch_rows,
             sketch_columns=self.sketch_columns, hash_seed=self.seed)

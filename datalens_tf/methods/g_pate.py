@@ -15,16 +15,22 @@ direction, and the generator takes a step towards the moved images, as in DataLe
   The authors' command for MNIST at epsilon = 1 has batches of 64, and noise 3,000 and 1,000 for threshold and arg max.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import typing
 from typing import Any
 
-from datalens_tf.mechanisms.confident_gnmax import BinnedGradients
+from etils import epy
+
 from datalens_tf.methods.voting import PateConfig, PateSynthesizer
 from datalens_tf.settings import at_least, between, positive, setting
 
-CHOOSE_WHEN = "the baseline of votes on projected gradients is wanted"
+with epy.lazy_imports():
+    from datalens_tf.mechanisms import confident_gnmax
+
+CHOOSE_WHEN = "you want the baseline of votes on projected gradients"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,8 +63,8 @@ class GPateConfig(PateConfig):
         "and how teachers are trained were chosen on MNIST, whose real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
-    def mechanism(self) -> BinnedGradients:
-        return BinnedGradients(
+    def mechanism(self) -> confident_gnmax.BinnedGradients:
+        return confident_gnmax.BinnedGradients(
             num_teachers=self.num_teachers, num_bins=self.num_bins, noise_stddev=self.noise_stddev,
             threshold_noise_ratio=self.threshold_noise_ratio, vote_threshold=self.vote_threshold,
             projection_dim=self.projection_dim, clip=self.clip, dimension=math.prod(self.image_shape),

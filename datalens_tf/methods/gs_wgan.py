@@ -15,31 +15,38 @@ Generators", NeurIPS 2020, centralized setting. What deviates:
 - Generator and discriminators are small: the conditional DC-GAN generator of this package, and two convolutions.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
+import math
 import pathlib
 import secrets
 import typing
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import _files, rng
-from datalens_tf.accounting import accountants
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee, round_up
-from datalens_tf.data.datasets import Dataset
-from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.errors import DataError
-from datalens_tf.mechanisms.noise import NoiseSource
-from datalens_tf.mechanisms.sanitized_gradients import SanitizedGradients
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.methods.critics import CriticConfig, Critics, SanitizedStudent
 from datalens_tf.settings import at_least, one_of, setting
 
-CHOOSE_WHEN = "the baseline of sanitized Wasserstein gradients is wanted; at honest prices it needs a large epsilon"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import accountants
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.data import partition as partitioning
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.mechanisms import sanitized_gradients
+
+CHOOSE_WHEN = "you want the baseline of sanitized Wasserstein gradients, and have a large budget"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,12 +79,12 @@ class GsWganConfig(CriticConfig):
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
 
-    def mechanism(self) -> SanitizedGradients:
+    def mechanism(self) -> sanitized_gradients.SanitizedGradients:
         """A step's: one picked discriminator's gradients for the images of a batch."""
-        return SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
+        return sanitized_gradients.SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
                                   num_images=self.batch_size, num_discriminators=self.num_discriminators)
 
-    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+    def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the noise that the budget asks for over all steps; see `RunConfig.resolved`."""
         return accountants.calibrated(self, self.num_steps, precision=1e-6)
 
@@ -108,7 +115,7 @@ _ACCOUNTING = (
     "epsilon = {invalid} for this run. THAT CLAIM IS WRONG and promises nothing; what holds is epsilon = {honest} "
     "({accountant}).")
 # Edges of the histogram of gradient norms, in clip norms.
-_NORMS = np.concatenate([[0.0], 2.0 ** np.arange(-8, 8.5, 0.5), [np.inf]])
+_NORMS = (0.0, *(2.0 ** (power / 2) for power in range(-16, 17)), math.inf)
 
 
 class GradientSanitizedGan(Learner):
@@ -121,11 +128,12 @@ class GradientSanitizedGan(Learner):
       noise: its noise.
     """
 
-    def __init__(self, config: GsWganConfig, dataset: Dataset, mechanism: SanitizedGradients, noise: NoiseSource):
+    def __init__(self, config: GsWganConfig, dataset: datasets.Dataset,
+                 mechanism: sanitized_gradients.SanitizedGradients, noise: noises.NoiseSource):
         self._config, self._mechanism, self._noise = config, mechanism, noise
         self.student = SanitizedStudent(config)
-        self.critics = Critics(config, dataset, usable_indices(
-            partition_indices(len(dataset), config.num_discriminators, config.partition_seed), dataset.usable))
+        partitions = partitioning.partition_indices(len(dataset), config.num_discriminators, config.partition_seed)
+        self.critics = Critics(config, dataset, partitioning.usable_indices(partitions, dataset.usable))
         self._norms = tf.Variable(tf.zeros([2, len(_NORMS)], tf.int64))  # The last count: not finite.
 
     def variables(self) -> list[tf.Variable]:
@@ -156,10 +164,10 @@ class GradientSanitizedGan(Learner):
         self._count(gradients.numpy(), clipped)
         return self.student.train(latents, labels, self._mechanism.privatize(clipped, self._noise, charge))
 
-    def guarantee(self, num_steps: int, ledger: PrivacyLedger) -> Guarantee:
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger) -> statements.Guarantee:
         config, mechanism = self._config, self._mechanism
         facts, warning = _as_published(config, mechanism, ledger, self._noise)
-        return Guarantee(
+        return statements.Guarantee(
             event=config.step_event(), assumptions=_ASSUMPTIONS, released=_RELEASED + warning,
             facts={"num_discriminators": config.num_discriminators, "batch_size": config.batch_size,
                    "clip_norm": config.clip_norm, "noise_stddev": mechanism.noise_stddev,
@@ -176,7 +184,8 @@ class GradientSanitizedGan(Learner):
         clip_norm = self._config.clip_norm
         return {"note": "PRIVATE, never share: computed from the records without noise. counts[i] gradients had an l2 "
                         "norm from edges[i] on and below edges[i + 1], or more in the last one.",
-                "clip_norm": clip_norm, "edges": (_NORMS[:-1] * clip_norm).tolist(), "before_clipping": before[:-1],
+                "clip_norm": clip_norm, "edges": [edge * clip_norm for edge in _NORMS[:-1]],
+                "before_clipping": before[:-1],
                 "after_clipping": after[:-1], "not_finite": before[-1]}
 
     def _pool(self, step: int) -> tf.Tensor:
@@ -201,8 +210,8 @@ def pick(config: GsWganConfig, charge: int) -> int:
     return secrets.randbelow(config.num_discriminators)
 
 
-def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: PrivacyLedger, noise: NoiseSource
-                  ) -> tuple[dict[str, Any], str]:
+def _as_published(config: GsWganConfig, mechanism: sanitized_gradients.SanitizedGradients,
+                  ledger: ledgers.PrivacyLedger, noise: noises.NoiseSource) -> tuple[dict[str, Any], str]:
     """Claim of the paper's accounting, as a fact and as text beside what holds.
 
     A run that is not private has neither: no epsilon applies to it.
@@ -210,8 +219,9 @@ def _as_published(config: GsWganConfig, mechanism: SanitizedGradients, ledger: P
     if not noise.is_secure:
         return {"invalid_epsilon_as_published": None}, ""
     invalid = accountants.epsilon(mechanism.event_as_published(), ledger.num_charges, config.delta, "rdp")
-    text = _ACCOUNTING.format(batch_size=config.batch_size, invalid=round_up(invalid), honest=round_up(ledger.spent()),
-                              accountant=config.accountant)
+    text = _ACCOUNTING.format(
+        batch_size=config.batch_size, invalid=statements.round_up(invalid), honest=statements.round_up(ledger.spent()),
+        accountant=config.accountant)
     return {"invalid_epsilon_as_published": invalid}, text
 
 
@@ -224,7 +234,7 @@ class GsWgan(LoopSynthesizer):
 
     config_class = GsWganConfig
 
-    def _learner(self, dataset: Dataset, noise: NoiseSource) -> GradientSanitizedGan:
+    def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> GradientSanitizedGan:
         if len(dataset) < self.config.num_discriminators:
             raise DataError(f"Expected a record for each discriminator, got {len(dataset)} for num_discriminators="
                             f"{self.config.num_discriminators}. Use fewer discriminators or more data.")

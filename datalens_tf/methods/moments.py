@@ -14,6 +14,8 @@ All sensitivities are those of the two mechanisms: whichever cluster the release
 row of each release, so that replacing it changes one row, or two.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
@@ -21,18 +23,20 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig
-from datalens_tf.data.datasets import Dataset, chunks
-from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
-from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.models.factor_generator import FactorGenerator
 from datalens_tf.settings import at_least, positive, setting
-from datalens_tf.training.releases import Releases
 
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import mean_embedding, second_moment
+    from datalens_tf.models import factor_generator
+    from datalens_tf.training import releases as paid_releases
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MomentsConfig(MethodConfig):
@@ -66,22 +70,24 @@ class MomentsConfig(MethodConfig):
 
 _FIRST = 6  # directions in which the first centres differ
 _FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
-View = Callable[[np.ndarray], np.ndarray]  # Of images [n, H, W, C] in [0, 1]: float64 [n, D].
-Groups = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]  # Vectors [n, D] and whose rows they count in [n].
+View = Callable[["np.ndarray"], "np.ndarray"]  # Of images [n, H, W, C] in [0, 1]: float64 [n, D].
+Groups = Callable[[], Iterator[tuple["np.ndarray", "np.ndarray"]]]  # Vectors [n, D] and whose rows they count in [n].
 
 
-def class_gaussians(config: MomentsConfig, dataset: Dataset, releases: Releases) -> FactorGenerator:
+def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
+                    ) -> factor_generator.FactorGenerator:
     """One for each class, of images at half the resolution."""
     means, sizes = _class_means(config, dataset, releases, half_resolution)
     moment, noisy = _second_moments(_differences(dataset, half_resolution, means), config.num_classes,
                                     clips(config).covariance, releases)
     factors = np.stack([_factors(*moment.mean(square, size), config.num_factors) for square, size in zip(noisy, sizes)])
     upscaling = _upscaling(config.image_shape)
-    return FactorGenerator(config.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
-                           np.ones((config.num_classes, 1)))
+    return factor_generator.FactorGenerator(
+        config.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling, np.ones((config.num_classes, 1)))
 
 
-def cluster_gaussians(config: MomentsConfig, dataset: Dataset, releases: Releases) -> FactorGenerator:
+def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
+                      ) -> factor_generator.FactorGenerator:
     """One for each cluster, of images at their own resolution, in the directions of largest variance."""
     means, sizes = _class_means(config, dataset, releases, _flat)
     differences = _differences(dataset, _flat, means)
@@ -95,8 +101,8 @@ def cluster_gaussians(config: MomentsConfig, dataset: Dataset, releases: Release
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
-    return FactorGenerator(config.image_shape, means[:, None] + clusters.centres @ directions, factors, directions,
-                           clusters.sizes)
+    return factor_generator.FactorGenerator(
+        config.image_shape, means[:, None] + clusters.centres @ directions, factors, directions, clusters.sizes)
 
 
 class _Clusters:
@@ -113,14 +119,14 @@ class _Clusters:
       sizes: released numbers of records, 0 for a cluster that is given up: [Y, K].
     """
 
-    def __init__(self, config: MomentsConfig, points: Groups, spread: np.ndarray, releases: Releases):
+    def __init__(self, config: MomentsConfig, points: Groups, spread: np.ndarray, releases: paid_releases.Releases):
         self._points, shape = points, (config.num_classes, config.num_clusters)
         stream, clip = rng.stream(config.seed, "clusters"), clips(config).covariance
         spread = spread * (np.arange(len(spread)) < _FIRST)
         self.centres = stream.standard_normal((*shape, len(spread))) * spread
         for last in (False,) * (config.cluster_rounds - 1) + (True,):
             self._nearest_to = self.centres
-            mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
+            mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
                 ((_shortened(vectors, clip), rows) for vectors, rows in self._members()), self.centres[..., 0].size))
             self.centres = (mechanism.means(noisy).astype(np.float64) * clip).reshape(self.centres.shape)
             self.sizes = mechanism.counts(noisy).reshape(shape)
@@ -151,21 +157,22 @@ class _Clusters:
         return ((points - centres[rows], rows) for points, rows in self._members())
 
 
-def _class_means(config: MomentsConfig, dataset: Dataset, releases: Releases, view: View
+def _class_means(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases, view: View
                  ) -> tuple[np.ndarray, np.ndarray]:
     """Released means [Y, D] and numbers [Y] of the classes' records."""
     clip = clips(config).mean
-    mechanism, noisy = releases.get(MeanEmbedding, lambda mechanism: mechanism.sums(
-        ((_shortened(view(images), clip), labels) for images, labels in chunks(dataset)), config.num_classes))
+    mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
+        ((_shortened(view(images), clip), labels) for images, labels in datasets.chunks(dataset)), config.num_classes))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
 
 
-def _differences(dataset: Dataset, view: View, means: np.ndarray) -> Groups:
+def _differences(dataset: datasets.Dataset, view: View, means: np.ndarray) -> Groups:
     """Records less the means of their classes, and their labels."""
-    return lambda: ((view(images) - means[labels], labels) for images, labels in chunks(dataset))
+    return lambda: ((view(images) - means[labels], labels) for images, labels in datasets.chunks(dataset))
 
 
-def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releases) -> tuple[SecondMoment, np.ndarray]:
+def _second_moments(groups: Groups, num_rows: int, clip: float, releases: paid_releases.Releases
+                    ) -> tuple[second_moment.SecondMoment, np.ndarray]:
     """The mechanism, and its release of the rows' sums of r r^T: [num_rows, D, D]."""
     def sums(moment):
         total = None
@@ -175,10 +182,11 @@ def _second_moments(groups: Groups, num_rows: int, clip: float, releases: Releas
                 total[row] += moment.sums([vectors[rows == row]])
         return total
 
-    return releases.get(functools.partial(SecondMoment, clip_norm=clip), sums)
+    return releases.get(functools.partial(second_moment.SecondMoment, clip_norm=clip), sums)
 
 
-def _cluster_factors(moment: SecondMoment, noisy: np.ndarray, sizes: np.ndarray, count: int) -> np.ndarray:
+def _cluster_factors(moment: second_moment.SecondMoment, noisy: np.ndarray, sizes: np.ndarray, count: int
+                     ) -> np.ndarray:
     """Factors [K, count, d] of a class's clusters: their own above the noise, the class's in other directions.
 
     Which may be more than their own would be; to cut it off at what noise can hide made no better images.

@@ -19,16 +19,22 @@ report's is dense. Ten teachers are the report's number: they cannot outvote the
 more where utility matters.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 from typing import Any
 
-from datalens_tf.mechanisms.confident_gnmax import RealOrFake
+from etils import epy
+
 from datalens_tf.methods.pate_gan import LabelledStudent, PateGanConfig
 from datalens_tf.methods.voting import PateSynthesizer
 from datalens_tf.settings import between, positive, setting
 
-CHOOSE_WHEN = "the PrivacyVerse report's PATE with a conditional GAN is to be compared"
+with epy.lazy_imports():
+    from datalens_tf.mechanisms import confident_gnmax
+
+CHOOSE_WHEN = "you want the PrivacyVerse report's PATE with a conditional GAN"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,8 +58,8 @@ class PateCganConfig(PateGanConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     NETWORK: typing.ClassVar[str] = "dense"
 
-    def mechanism(self) -> RealOrFake:
-        return RealOrFake(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev,
+    def mechanism(self) -> confident_gnmax.RealOrFake:
+        return confident_gnmax.RealOrFake(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev,
                           threshold_noise_ratio=self.threshold_noise_ratio, vote_threshold=self.vote_threshold)
 
 

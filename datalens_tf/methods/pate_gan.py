@@ -13,21 +13,27 @@ synthetic images with the noisy majority's labels, the generator from the studen
   every thousand records.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import rng
-from datalens_tf.mechanisms.real_votes import RealVotes
 from datalens_tf.methods.voting import PateConfig, PateSynthesizer
 from datalens_tf.settings import at_least, positive, setting
 from datalens_tf.training.student import Student, draw_latents
-from datalens_tf.training.teachers import build_teachers
 
-CHOOSE_WHEN = "the baseline of votes on real or fake is wanted"
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.mechanisms import real_votes
+    from datalens_tf.training import teachers as teacher_banks
+
+CHOOSE_WHEN = "you want the baseline of votes on real or fake"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,8 +56,8 @@ class PateGanConfig(PateConfig):
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
-    def mechanism(self) -> RealVotes:
-        return RealVotes(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev)
+    def mechanism(self) -> real_votes.RealVotes:
+        return real_votes.RealVotes(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev)
 
 
 class LabelledStudent(Student):
@@ -63,7 +69,7 @@ class LabelledStudent(Student):
 
     def __init__(self, config: PateGanConfig):
         super().__init__(config)
-        self._discriminator = build_teachers(config.replace(precision="float32"), 1)
+        self._discriminator = teacher_banks.build_teachers(config.replace(precision="float32"), 1)
         weights = self._discriminator.trainable_variables
         self._discriminator_optimizer = tf.keras.optimizers.legacy.Adam(
             config.student_discriminator_learning_rate, beta_1=config.student_beta_1, beta_2=config.student_beta_2)

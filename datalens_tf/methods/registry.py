@@ -15,6 +15,8 @@ from datalens_tf.config import MethodConfig
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import json_fields
 
+DEFAULT = "datalens"  # Where no method is named. The first version knew no other, and its `config.json` names none.
+
 
 @dataclasses.dataclass(frozen=True)
 class Method:
@@ -56,7 +58,7 @@ def config_classes() -> dict[str, type[MethodConfig]]:
     return {method: config_class(method) for method in methods()}
 
 
-def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> MethodConfig:
+def preset(name: str, epsilon: float | None = 1.0, method: str = DEFAULT) -> MethodConfig:
     """Settings for a data set, with this budget; see `MethodConfig.preset`.
 
     Raises:
@@ -65,9 +67,14 @@ def preset(name: str, epsilon: float | None = 1.0, method: str = "datalens") -> 
     return config_class(method).preset(name, epsilon)
 
 
+def presets() -> tuple[tuple[str, float], ...]:
+    """Data sets and budgets that settings were published or made for: those of the default method."""
+    return config_class(DEFAULT).presets()
+
+
 def config_from_json(text: str) -> MethodConfig:
     """Settings of whatever method from the text of a `config.json`; raises InvalidArgumentError on anything else."""
     fields = json_fields(text)
-    method = fields.get("method", "datalens")
+    method = fields.get("method", DEFAULT)
     _validate.require(isinstance(method, str), "method", method, "to be text")
     return config_class(method).from_json(text)

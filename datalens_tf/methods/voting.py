@@ -1,25 +1,30 @@
 """Base of the synthesizers whose teachers vote: a `Trainer`, and the statement of what it guarantees."""
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import pathlib
 import typing
 from typing import Any, ClassVar
 
-from datalens_tf import _validate
-from datalens_tf.accounting import accountants
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee, make_statement
-from datalens_tf.config import VotingConfig
-from datalens_tf.data.datasets import Dataset
-from datalens_tf.mechanisms.noise import noise_source
-from datalens_tf.methods.base import RunSynthesizer
-from datalens_tf.serving.export import read_metadata
-from datalens_tf.settings import positive, setting
-from datalens_tf.training.checkpoint import ReleaseStore
-from datalens_tf.training.student import Student
-from datalens_tf.training.trainer import Trainer, replay
+from etils import epy
 
+from datalens_tf import _validate
+from datalens_tf.config import VotingConfig
+from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.settings import positive, setting
+from datalens_tf.training.student import Student
+
+with epy.lazy_imports():
+    from datalens_tf.accounting import accountants
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.serving import export as exports
+    from datalens_tf.training import checkpoint as checkpoints
+    from datalens_tf.training import trainer as trainers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PateConfig(VotingConfig):
@@ -33,7 +38,7 @@ class PateConfig(VotingConfig):
     generator_units: int = 256
     ema_decay: float = 0.99
 
-    def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
+    def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the noise that the budget asks for: a step's price falls with its square."""
         if self.noise_stddev is not None:
             return self
@@ -77,10 +82,10 @@ class VotedSynthesizer(RunSynthesizer):
     """Trains by a `Trainer`. A method says which mechanism releases the votes, and which student learns from them."""
 
     student_class: ClassVar[type[Student]] = Student
-    trainer: Trainer | None = None
+    trainer: trainers.Trainer | None = None
 
-    def _train(self, dataset: Dataset) -> tuple[Student, dict[str, Any]]:
-        self.trainer = Trainer(self.config, dataset, self.folder.path, options=self._options,
+    def _train(self, dataset: datasets.Dataset) -> tuple[Student, dict[str, Any]]:
+        self.trainer = trainers.Trainer(self.config, dataset, self.folder.path, options=self._options,
                                callbacks=self._callbacks, student=self.student_class)
         student = self.trainer.run()
         return student, self._statement(self.trainer.ledger, self.trainer.num_burnt, len(dataset))
@@ -92,17 +97,17 @@ class VotedSynthesizer(RunSynthesizer):
 
     def _export_step(self, directory, version, step, num_records, terms) -> pathlib.Path:
         _validate.integer("step", step, at_least=1)
-        releases = ReleaseStore(self.folder.releases)
-        student = replay(self.config, self.config.mechanism(), releases, step, self.student_class)
+        releases = checkpoints.ReleaseStore(self.folder.releases)
+        student = trainers.replay(self.config, self.config.mechanism(), releases, step, self.student_class)
         paid = [releases.charge(number) for number in range(1, step + 1)]
-        ledger = PrivacyLedger.read(self.folder.ledger).until(paid[-1] + 1)
+        ledger = ledgers.PrivacyLedger.read(self.folder.ledger).until(paid[-1] + 1)
         statement = self._statement(ledger, ledger.num_charges - len(paid), num_records)
-        names = read_metadata(self.folder.generator / "1")["class_names"]
+        names = exports.read_metadata(self.folder.generator / "1")["class_names"]
         return self._write_generator(student, directory, statement, ledger.content, class_names=names, terms=terms,
                                      version=version)
 
     @abc.abstractmethod
-    def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
+    def _statement(self, ledger: ledgers.PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
         """Statement of what the ledger's charges guarantee; see `make_statement`."""
 
 
@@ -113,12 +118,12 @@ class PateSynthesizer(VotedSynthesizer):
     def _described(self) -> tuple[str, str, dict[str, Any]]:
         """Describes one teacher's votes and their effect on the sum; what was released; facts for both."""
 
-    def _statement(self, ledger: PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
+    def _statement(self, ledger: ledgers.PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
         config, mechanism, (votes, released, facts) = self.config, self.config.mechanism(), self._described()
         facts = {"num_teachers": config.num_teachers, "batch_size": config.batch_size,
                  "noise_stddev": config.noise_stddev,
                  "l2_sensitivity": mechanism.l2_sensitivity(config.batch_size), **facts}
-        guarantee = Guarantee(
+        guarantee = statements.Guarantee(
             event=config.step_event(), facts=facts,
             assumptions=[text.replace("{votes}", votes) for text in _ASSUMPTIONS],
             released="{num_teachers} teacher networks were trained on disjoint parts of the data. " + released
@@ -126,4 +131,4 @@ class PateSynthesizer(VotedSynthesizer):
                        "reached the generator because the run was interrupted.",
             seeds=f"seed {config.seed} for weights, latents, labels, batches and other public randomness, and seed "
                   f"{config.partition_seed} for the partitions")
-        return make_statement(config, guarantee, ledger, num_burnt, noise_source(config), num_records)
+        return statements.make_statement(config, guarantee, ledger, num_burnt, noises.noise_source(config), num_records)

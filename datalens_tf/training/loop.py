@@ -5,21 +5,27 @@ snapshot is lost with a crash; its charges are burnt: the steps are taken again,
 head of the ledger that it was saved under, and is never used with a ledger that has lost it.
 """
 
+from __future__ import annotations
+
 import time
 import zlib
 from collections.abc import Callable, Sequence
 
-import dp_accounting
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import _files
-from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.errors import CheckpointError, TrainingDivergedError, TrainingInterrupted
-from datalens_tf.training.callbacks import Callback, StepReport
-from datalens_tf.training.releases import warn_of_lost_steps
-from datalens_tf.training.run_folder import RunFolder
 from datalens_tf.training.student import AveragedGenerator
+
+with epy.lazy_imports():
+    import dp_accounting
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.training import callbacks as training_callbacks
+    from datalens_tf.training import releases as paid_releases
+    from datalens_tf.training import run_folder as run_folders
 
 _REPORT_EVERY = 100  # steps
 _CHARGED_MINUTES = 2.0
@@ -64,9 +70,9 @@ class Loop:
       done: steps taken; charges beyond them are burnt.
     """
 
-    def __init__(self, files: RunFolder, student: AveragedGenerator, variables: Sequence[tf.Variable], *,
-                 num_steps: int, checkpoint_minutes: float, callbacks: Sequence[Callback],
-                 ledger: PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,
+    def __init__(self, files: run_folders.RunFolder, student: AveragedGenerator, variables: Sequence[tf.Variable], *,
+                 num_steps: int, checkpoint_minutes: float, callbacks: Sequence[training_callbacks.Callback],
+                 ledger: ledgers.PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,
                  report_every: int = _REPORT_EVERY, stopped: Callable[[], bool] = lambda: False):
         self._files, self._student, self._variables, self.num_steps = files, student, list(variables), num_steps
         # Where a lost step is a lost charge, snapshots are frequent.
@@ -98,7 +104,7 @@ class Loop:
         """
         self.done, saved = self._restore(), time.monotonic()
         if self._charged is not None:
-            warn_of_lost_steps(*self._charged, self.num_burnt, self.done, self.num_steps)
+            paid_releases.warn_of_lost_steps(*self._charged, self.num_burnt, self.done, self.num_steps)
         losses = []
         while self._goes_on():
             number = self.done + 1
@@ -137,8 +143,9 @@ class Loop:
     def _report(self, loss: float) -> None:
         """Tells the callbacks."""
         spent = float("inf") if self._ledger is None else self._ledger.spent()
-        report = StepReport(step=self.done, planned_steps=self.num_steps, epsilon=spent, student_loss=loss,
-                            student=self._student, teacher_loss=None, vote_agreement=None)
+        report = training_callbacks.StepReport(
+            step=self.done, planned_steps=self.num_steps, epsilon=spent, student_loss=loss, student=self._student,
+            teacher_loss=None, vote_agreement=None)
         for callback in self._callbacks:
             callback.on_step(report)
 

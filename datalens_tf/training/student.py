@@ -1,14 +1,20 @@
 """The student generator and its training: the only part of a run that leaves it."""
 
+from __future__ import annotations
+
 import abc
 
-import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig, VotingConfig
 from datalens_tf.errors import TrainingDivergedError
-from datalens_tf.models.generator import Generator
+
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.models import generator as generators
 
 _STATISTICS_BATCH = 2048
 
@@ -41,7 +47,7 @@ class AveragedGenerator:
         for average, weight in zip(self._average, weights):
             average.assign(decay * average + (1.0 - decay) * weight)
 
-    def released(self) -> Generator:
+    def released(self) -> generators.Generator:
         """The generator to hand out: averaged weights, and fixed batch statistics.
 
         In training a batch is normalised by its own statistics, so an image depends on its neighbours. The released
@@ -153,9 +159,9 @@ class Student(BatchStudent):
         return loss
 
 
-def build_generator(config: MethodConfig) -> Generator:
+def build_generator(config: MethodConfig) -> generators.Generator:
     """The generator that a configuration describes, with fresh weights."""
-    return Generator(*config.data, config.latent_dim, units=config.generator_units,
+    return generators.Generator(*config.data, config.latent_dim, units=config.generator_units,
                      filters=config.generator_filters, contrast=config.output_contrast)
 
 

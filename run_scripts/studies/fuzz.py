@@ -408,7 +408,8 @@ def command_line(random, folder):
 
 ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, model_metadata, ledger_file, snapshot, stored_sum,
                 run_folder, command_line)
-CONFIG_TEXTS = [preset("mnist", None if method == "dcgan" else 1.0, method).to_json() for method in config_classes()]
+CONFIG_TEXTS = [preset("mnist", None if kind.ADJACENCY == "none" else 1.0, method).to_json()
+                for method, kind in config_classes().items()]
 SMALL = DataLensConfig(
     dataset="tiny", image_shape=(8, 8, 1), num_classes=3, num_teachers=4, batch_size=3, top_k=5, noise_stddev=40.0,
     vote_threshold=0.5, latent_dim=4, teacher_batch_size=3, warmup_teacher_steps=1, teacher_steps=1,
@@ -417,13 +418,11 @@ FLAGS = {}
 
 
 def collect_flags():
-    """Every command's flags, from the parser itself."""
-    parser = cli._parser()
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                FLAGS[name] = [option for known in command._actions for option in known.option_strings
-                               if option.startswith("--") and option != "--debug"]
+    """Every command's flags, from the parser itself; of `train`, those of all methods."""
+    for name in cli.COMMANDS:
+        words = [["--method", method] for method in config_classes()] if name == "train" else [[]]
+        FLAGS[name] = sorted({option for chosen in words for known in cli.command_parser(name, chosen)._actions
+                              for option in known.option_strings if option.startswith("--") and option != "--debug"})
 
 
 class Quick:

@@ -88,8 +88,8 @@ def named(dataset, *names):
     ("3", ("0", "1", "2")), ("cat, dog ,emu", ("cat", "dog", "emu")), ("none", None),
     ("1,0", ("1", "0"))])
 def test_numbers_and_names(text, names):
-    parser = cli._parser()
-    assert parser.parse_args(["train", "--output_dir=x", f"--classes={text}"]).classes == names
+    _, args = cli.parse(["train", "--output_dir=x", f"--classes={text}"])
+    assert args.classes == names
 
 
 @pytest.mark.parametrize("text, said", [

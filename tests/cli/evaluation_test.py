@@ -92,7 +92,7 @@ def test_evaluate_refuses_bad_samples_in_one_line(tmp_path, datalens, archive, m
 
 
 def test_compare_runs(finished, tmp_path, datalens, small_protocol):
-    refused(datalens("compare", "--output_dir", tmp_path), "required: RUN")
+    refused(datalens("compare", "--output_dir", tmp_path), "Missing RUN: run folders")
     refused(datalens("compare", tmp_path, "--output_dir", tmp_path / "out"), "has no privacy.json")
     runs = [shutil.copytree(finished, tmp_path / name) for name in "ab"]
     refused(datalens("compare", runs[0], "--output_dir", tmp_path / "out"), "has no metrics.json")

@@ -3,8 +3,6 @@
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -76,23 +74,6 @@ def test_help_and_readme_know_every_exit_status(capsys):
     readme = " ".join((pathlib.Path(__file__).parents[2] / "README.md").read_text().split())
     for status, text in cli.EXIT_STATUSES.items():
         assert f"{status} {text}" in said and re.search(rf"Exit status: [^.]*\b{status} ", readme)
-
-
-@pytest.mark.parametrize("command", [[], ["train"], ["sample"], ["evaluate"], ["privacy"], ["export"]])
-def test_help_on_every_level(command, capsys):
-    with pytest.raises(SystemExit) as exit_info:
-        cli.main([*command, "--help"])
-    assert exit_info.value.code == 0
-    assert f"usage: datalens {' '.join(command)}".strip() in capsys.readouterr().out
-
-
-def test_accounting_and_help_do_not_load_tensorflow():
-    code = ("import sys; from datalens_tf import cli\n"
-            "assert cli.main(['privacy', '--preset=mnist']) == 0\n"
-            "try: cli.main(['train', '--help'])\n"
-            "except SystemExit: pass\n"
-            "assert 'tensorflow' not in sys.modules")
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
 def test_what_fuzzing_found(capsys):

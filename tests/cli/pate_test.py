@@ -48,7 +48,7 @@ def test_records_may_have_budgets_of_their_own(classify, tmp_path):
 
 
 @pytest.mark.parametrize("words,message", [
-    (["--aggregator=gnmax"], "Expected --dataset"),
+    (["--aggregator=gnmax"], "Missing --dataset: name the data, for example --dataset mnist"),
     (["--dataset=digits", "--aggregator=max"], "aggregator='max'"),
     (["--dataset=digits", "--num_queries=40", "--budgets=1,2", "--individualization=weighting"], "BUDGET:SHARE"),
     (["--dataset=digits", "--num_queries=40", "--budgets=nowhere.npy"], "nowhere.npy"),

@@ -381,7 +381,7 @@ def test_the_command_line_trains_with_owners(ray, tmp_path, owned, capsys):
              "--latent_dim=4",
              "--warmup_teacher_steps=1", "--teacher_steps=1"]
     assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags]) == 2
-    assert "Expected --distribute with num_owners=2" in capsys.readouterr().err
+    assert "Missing --distribute: with num_owners=2 say where the owners are" in capsys.readouterr().err
     assert cli.main(["train", "--output_dir", str(tmp_path / "run"), *flags, "--distribute=ray"]) == 0
     assert "2 steps" in capsys.readouterr().out
     assert (tmp_path / "run" / "samples.png").is_file()

@@ -1,0 +1,215 @@
+"""How commands read their flags: mistakes are one line with a way out, and help fits a screen."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import pathlib
+import shutil
+import textwrap
+import typing
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from absl.flags import argparse_flags
+
+from datalens_tf._validate import did_you_mean
+from datalens_tf.config import check_classes, numbered
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.settings import Setting, Settings, declared
+
+CLASSES = "LIST"
+
+# Settings without a flag: known from the data, or for tests in Python, since it switches privacy off. Only `train` has
+# --method, which it adds itself.
+_NOT_FLAGS = {"method", "image_shape", "num_classes", "model_digest", "features_digest", "insecure_noise_seed"}
+# Headings of settings in `--help`, in this order.
+_GROUPS = {"data": "data", "budget": "privacy budget", "mechanism": "mechanism: what is released, with how much noise",
+           "teachers": "teachers", "discriminators": "discriminators", "generator": "generator", "student": "student",
+           "training": "training", "speed": "speed and memory, which change no result"}
+_METAVARS = {int: "N", float: "X", str: "TEXT"}
+
+
+class Command(NamedTuple):
+    """What a command reads and does.
+
+    Attributes:
+      arguments: adds the flags to a parser.
+      run: the command itself, given the parsed flags.
+    """
+
+    arguments: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
+class Parser(argparse_flags.ArgumentParser):
+    """Reads one command's words, or those before the command.
+
+    Attributes:
+      words: what there is to read.
+      page: makes the help; argparse's list of flags where None.
+      explain_unknown: says of a flag that the command does not have why that is so, or returns None.
+    """
+
+    page: Callable[[], str] | None = None
+    explain_unknown: Callable[[str], str | None] | None = None
+
+    def __init__(self, prog: str, description: str, words: Sequence[str]):
+        self.words = list(words)
+        super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
+                         formatter_class=functools.partial(argparse.HelpFormatter, max_help_position=32,
+                                                           width=help_width()))
+        for action in self._actions:
+            if "--helpfull" in action.option_strings:  # absl's own flags, which hardly anybody needs.
+                action.help = argparse.SUPPRESS
+        self.add_argument("--debug", action="store_true", help="show tracebacks and TensorFlow's own messages")
+
+    def parse(self) -> argparse.Namespace:
+        """The flags that the words give; raises InvalidArgumentError."""
+        try:
+            namespace, unknown = self.parse_known_args(self.words)
+        except ValueError as error:  # of a flag that absl defines
+            raise InvalidArgumentError(str(error)) from error
+        if unknown:
+            self._refuse(unknown[0])
+        return namespace
+
+    def format_help(self) -> str:
+        required = [_shown(action) for action in self._actions if action.required]
+        self.usage = " ".join([self.prog, *required, "[FLAG ...]"])
+        return self.page() if self.page else super().format_help()
+
+    def error(self, message: str) -> typing.NoReturn:
+        missing = message.removeprefix("the following arguments are required: ")
+        if missing != message:
+            known = {name: action for action in self._actions for name in (*action.option_strings, action.metavar)}
+            names = [name for name in missing.split(", ") if name in known]
+            message = f"Missing {', '.join(names)}" + (f": {first_sentence(known[names[0]].help)}" if len(names) == 1
+                                                      else ".")
+        raise InvalidArgumentError(f"{message} (see {self.prog} --help)")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Argparse's check of choices, with a suggestion."""
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                action, f"{value!r} is not one of {', '.join(map(str, action.choices))}."
+                        f"{did_you_mean(value, action.choices)}")
+
+    def _refuse(self, word: str) -> typing.NoReturn:
+        if not word.startswith("-"):
+            self.error(f"Unexpected {word!r:.200}: flags begin with --, and this command takes no such word.")
+        flag = word.partition("=")[0]
+        why = self.explain_unknown(flag.lstrip("-")) if self.explain_unknown else None
+        known = [option for action in self._actions for option in action.option_strings]
+        self.error(why or f"Unknown flag {flag:.200}.{did_you_mean(flag, known)}")
+
+
+def help_width() -> int:
+    """Columns of help: those of the terminal, up to 100."""
+    return min(100, shutil.get_terminal_size((100, 45)).columns)
+
+
+def _shown(action: argparse.Action) -> str:
+    """A required argument in a line of usage."""
+    if not action.option_strings:
+        return f"{action.metavar} ..." if action.nargs in ("+", argparse.REMAINDER) else str(action.metavar)
+    return f"{action.option_strings[0]} {action.metavar or action.dest.upper()}"
+
+
+def first_sentence(text: str | None) -> str:
+    """A text up to its first full stop."""
+    sentence = (text or "").replace("%%", "%").split(". ")[0]
+    return sentence if sentence.endswith(".") else f"{sentence}."
+
+
+def table(rows: Collection[tuple[str, str]], indent: int = 2, column: int | None = None) -> str:
+    """Names and texts in two columns, as wide as help is."""
+    column = indent + 2 + max(len(name) for name, _ in rows) if column is None else column
+    lines = []
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, help_width() - column) or [""]
+        lines += [f"{' ' * indent}{name}".ljust(column) + wrapped[0], *(" " * column + line for line in wrapped[1:])]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def add_settings(parser: Parser, settings: type[Settings], names: Collection[str] | None = None, *, brief: bool = False
+                 ) -> None:
+    """A flag for each of the settings, or for those that are named, by groups; absent from the namespace unless given.
+
+    Args:
+      parser: gets the flags.
+      settings: class that declares them.
+      names: which ones; None for all that have a flag.
+      brief: whether the help is the first sentence of what is declared.
+    """
+    chosen = {name: setting for name, setting in declared(settings).items()
+              if name not in _NOT_FLAGS and (names is None or name in names)}
+    for key in sorted({setting.group for setting in chosen.values()}, key=[*_GROUPS].index):
+        group = parser.add_argument_group(_GROUPS[key])
+        for name, setting in chosen.items():
+            if setting.group == key:
+                _add_setting(group, name, setting, brief)
+
+
+def _add_setting(group: argparse._ArgumentGroup, name: str, setting: Setting, brief: bool) -> None:
+    """One flag."""
+    text = first_sentence(setting.help).removesuffix(".") if brief else setting.help
+    default = "none" if setting.default is None else f"{setting.default:g}" \
+        if isinstance(setting.default, float) else str(setting.default)
+    kind = setting.kinds[0]
+    if kind is not bool and name != "dataset" and not (brief and setting.default is None):
+        text = f"{text} (default: {default})"
+    text = text.replace("%", "%%")
+    if name == "classes":
+        group.add_argument("--classes", type=read_classes, metavar=CLASSES, help=text)
+    elif kind is bool:
+        group.add_argument(f"--{name}", action="store_true", help=text)
+    else:
+        group.add_argument(f"--{name}", type=_reader(setting), metavar=_METAVARS[kind], help=text)
+
+
+def _reader(setting: Setting) -> Callable[[str], Any]:
+    """Reads a value of the setting's type; `none` is None where the type allows it."""
+    kind = setting.kinds[0]
+
+    def read(text: str) -> Any:
+        return None if setting.is_optional and text.lower() == "none" else kind(text)
+
+    read.__name__ = kind.__name__  # Named in argparse's message.
+    return read
+
+
+def given_settings(args: argparse.Namespace, settings: type[Settings]) -> dict[str, Any]:
+    """The settings of a class that the command line gave."""
+    return {name: getattr(args, name) for name in declared(settings) if hasattr(args, name)}
+
+
+def read_classes(text: str) -> tuple[str, ...] | None:
+    """Classes as they are declared on the command line: a number, names with commas, a file of one name a line, none.
+
+    Raises:
+      argparse.ArgumentTypeError: they are something else.
+    """
+    try:
+        if text.lower() == "none":
+            return None
+        if text.isdecimal():
+            return numbered(int(text[:20]))
+        if "," in text:
+            return check_classes([name.strip() for name in text.split(",")])
+        return check_classes([line.strip() for line in pathlib.Path(text).read_text(encoding="utf-8").splitlines()
+                              if line.strip()])
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"Expected classes={text!r} to be a number, names separated by commas, or a text file with one name a "
+            f"line: {getattr(error, 'strerror', None) or 'it is no text'}.") from error
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def integers(text: str) -> list[int]:
+    """`3,1,4`."""
+    return [int(part) for part in text.split(",")]
+
+
+integers.__name__ = "list of integers"
