@@ -92,47 +92,73 @@ class DataConfig(Settings):
 
 
 class RunSettings(Protocol):
-    """What ledgers, statements and run folders ask of settings: of a `RunConfig`, or of a PATE classifier."""
+    """Settings as ledgers, statements and run folders ask them: a `RunConfig`, or those of a PATE classifier."""
 
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
     ADJACENCY: typing.ClassVar[str]
 
     @property
-    def method(self) -> str: ...
+    def method(self) -> str:
+        """Name of the method."""
+        ...
 
     @property
-    def dataset(self) -> str: ...
+    def dataset(self) -> str:
+        """Name that public files have for the data."""
+        ...
 
     @property
-    def num_classes(self) -> int | None: ...
+    def num_classes(self) -> int | None:
+        """Number of classes Y; None before data is known."""
+        ...
 
     @property
-    def classes(self) -> tuple[str, ...] | None: ...
+    def classes(self) -> tuple[str, ...] | None:
+        """Names of the classes that were declared to be public; None for none."""
+        ...
 
     @property
-    def epsilon(self) -> float | None: ...
+    def epsilon(self) -> float | None:
+        """Privacy budget; None for a run that is not private."""
+        ...
 
     @property
-    def delta(self) -> float: ...
+    def delta(self) -> float:
+        """Chance that the guarantee leaves open."""
+        ...
 
     @property
-    def allow_large_delta(self) -> bool: ...
+    def allow_large_delta(self) -> bool:
+        """Whether a delta is allowed that is large for so many records."""
+        ...
 
     @property
-    def accountant(self) -> str | None: ...
+    def accountant(self) -> str | None:
+        """Name of the accountant that measures the budget."""
+        ...
 
     @property
-    def insecure_noise_seed(self) -> int | None: ...
+    def insecure_noise_seed(self) -> int | None:
+        """Seed of predictable noise, for tests; None for secret noise."""
+        ...
 
-    def replace(self, **changes: Any) -> "typing.Self": ...
+    def replace(self, **changes: Any) -> "typing.Self":
+        """Settings with changes."""
+        ...
 
-    def public(self) -> "typing.Self": ...
+    def public(self) -> "typing.Self":
+        """Settings without places on this machine."""
+        ...
 
-    def to_json(self) -> str: ...
+    def to_json(self) -> str:
+        """The settings as JSON."""
+        ...
 
     @classmethod
-    def from_json(cls, text: str) -> "typing.Self": ...
+    def from_json(cls, text: str) -> "typing.Self":
+        """Inverse of `to_json`; raises InvalidArgumentError on anything else."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How commands read their flags: mistakes are one line with a way out, and help fits a screen."""
+"""Parser of commands' flags: mistakes are one line with a way out, and help fits a screen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _METAVARS = {int: "N", float: "X", str: "TEXT"}
 
 
 class Command(NamedTuple):
-    """What a command reads and does.
+    """A command: what it reads and does.
 
     Attributes:
       arguments: adds the flags to a parser.
@@ -75,6 +75,7 @@ class Parser(argparse_flags.ArgumentParser):
         return namespace
 
     def format_help(self) -> str:
+        """The command's page where it has one, else its flags; the usage names required flags alone."""
         required = [_shown(action) for action in self._actions if action.required]
         self.usage = " ".join([self.prog, *required, "[FLAG ...]"])
         return self.page() if self.page else super().format_help()

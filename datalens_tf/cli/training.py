@@ -70,7 +70,7 @@ def _named_method(words: Sequence[str]) -> str | None:
 
 
 def _of_other_methods(name: str, method: str) -> str | None:
-    """Why a flag is refused that other methods have."""
+    """Refusal of a flag that other methods have; None where no method has it."""
     having = [other for other, kind in registry.config_classes().items() if name in declared(kind)]
     return (f"Expected no --{name}: it is no setting of the method {method}. Leave it out, or choose a --method that "
             f"has it: {', '.join(having)}." if having else None)

@@ -56,19 +56,29 @@ class PublicFacts(Protocol):
     """Public facts about a data set, or about data that owners keep."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name that public files have for the data."""
+        ...
 
     @property
-    def image_shape(self) -> tuple[int, int, int]: ...
+    def image_shape(self) -> tuple[int, int, int]:
+        """(H, W, C)."""
+        ...
 
     @property
-    def num_classes(self) -> int: ...
+    def num_classes(self) -> int:
+        """Number of classes Y."""
+        ...
 
     @property
-    def class_names(self) -> tuple[str, ...]: ...
+    def class_names(self) -> tuple[str, ...]:
+        """One text per class."""
+        ...
 
     @property
-    def declared(self) -> bool: ...
+    def declared(self) -> bool:
+        """Whether the classes were declared to be public, and not found in the data."""
+        ...
 
 
 class _Settings(Protocol):

@@ -167,11 +167,15 @@ class Bank(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def persistent(self) -> bool: ...
+    def persistent(self) -> bool:
+        """Whether the state is a file that outlives the process, and needs no snapshots."""
+        ...
 
     @property
     @abc.abstractmethod
-    def num_arrays(self) -> int: ...
+    def num_arrays(self) -> int:
+        """Number of arrays [N, ...] that the state consists of."""
+        ...
 
     @abc.abstractmethod
     def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
