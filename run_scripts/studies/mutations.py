@@ -37,12 +37,12 @@ class Mutation:
 
 
 MUTATIONS = [Mutation(*fields) for fields in (
-    ("optimizer moments shared between teachers", "training/teachers.py",
+    ("optimizer moments shared between teachers", "training/adam.py",
      "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n",
      "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n"
      "        v = tf.broadcast_to(tf.reduce_mean(v, 0, keepdims=True), tf.shape(v))\n",
      "training/teachers_test.py::test_replacing_one_record_leaves_every_other_teacher_bit_identical"),
-    ("the same, caught by the audit of a trained run", "training/teachers.py",
+    ("the same, caught by the audit of a trained run", "training/adam.py",
      "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n",
      "        v = config.beta_2 * tf.cast(v, tf.float32) + (1 - config.beta_2) * tf.square(gradient)\n"
      "        v = tf.broadcast_to(tf.reduce_mean(v, 0, keepdims=True), tf.shape(v))\n",
@@ -77,9 +77,8 @@ MUTATIONS = [Mutation(*fields) for fields in (
     ("records are sampled more often than is charged", "mechanisms/noise.py",
      "math.floor(probability * 2**53)", "math.ceil(probability * 2**53)",
      "mechanisms/noise_test.py::test_nobody_takes_part_with_more_than_the_probability_that_is_charged"),
-    ("half the true cost charged", "accounting/accountants.py",
-     "rdp = CLASSIC_ORDERS * _squared_mu(tally, \"classic_rdp\") / 2",
-     "rdp = CLASSIC_ORDERS * _squared_mu(tally, \"classic_rdp\") / 4",
+    ("half the true cost charged", "bounds/classic_rdp.py",
+     "ORDERS * squared / 2 +", "ORDERS * squared / 4 +",
      "accounting/accountants_test.py -k classic_rdp_by_hand"),
     ("epsilon depends on the data", "training/trainer.py",
      "            charge = self.ledger.spend(self.event, step=step)\n",
@@ -141,7 +140,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "@dataclasses.dataclass(kw_only=True)\nclass Charge",
      "accounting/ledger_test.py -k cannot_be_edited_in_place"),
     ("an altered ledger is read", "accounting/ledger.py",
-     "    if record.get(\"hash\") != _hash(content, previous_hash):", "    if False:",
+     "    if record.get(\"hash\") != digest:", "    if False:",
      "accounting/ledger_test.py -k altered"),
     ("a ledger that lost charges is resumed", "accounting/ledger.py",
      "        if not known:\n            raise LedgerError", "        if False:\n            raise LedgerError",
@@ -150,7 +149,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "if (made := files.paid_for()) is not None:", "if (made := None) is not None:",
      "methods/dp_merf_test.py -k ledger_that_lost_charges"),
     ("a forged statement is exported", "accounting/verification.py",
-     "        if not math.isclose(stated[name], prices[name], rel_tol=_ACCURACY):\n", "        if False:\n",
+     "        if not math.isclose(stated, prices[name], rel_tol=_ACCURACY):\n", "        if False:\n",
      "accounting/verification_test.py -k smaller_epsilon"),
     ("forks of a run are counted as one", "planning/pricing.py",
      "(ledger.hash_of(charge.index) if ledger.version > 1 else (str(ledger.path), charge.index)): charge\n",
@@ -210,7 +209,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "            if weight.numpy().tobytes() != before:\n", "            if False:\n",
      "classification/classifier_test.py -k bit_equal"),
     ("features rounded by the number of records", "methods/embedding.py",
-     "of(padded(images, CHUNK)).numpy()[:len(images)]", "of(images).numpy()",
+     "of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)]", "of(images).numpy()",
      "methods/dp_merf_test.py -k how_many_records"),
     ("a release of many charges is charged in many lines", "training/releases.py",
      "        charge = self.ledger.spend(_composed(unit, num_charges), step=release)\n",
