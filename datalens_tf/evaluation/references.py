@@ -4,6 +4,8 @@ DataLens: Wang et al., CCS 2021, tables 1 to 3; it reports the best test accurac
 NeurIPS 2020, tables 1, A1 and A2. The re-run of DataLens' code: the SoK of sok-ppds.
 """
 
+from datalens_tf.methods.registry import methods
+
 # Accuracy of the DataLens paper's classifier: data set -> method -> epsilon -> accuracy.
 ACCURACY = {
     "mnist": {
@@ -40,10 +42,6 @@ DPIMAGEBENCH = {
                       "DP-FETA": {1.0: 0.817, 10.0: 0.873}},
 }
 
-# What the methods here are called there.
-_NAMES = {"datalens": "DataLens", "dp_gan": "DP-GAN", "dp_merf": "DP-MERF", "g_pate": "G-PATE", "gs_wgan": "GS-WGAN",
-          "pate_gan": "PATE-GAN"}
-
 # DataLens' Inception Score: data set -> epsilon -> score.
 INCEPTION_SCORE = {"mnist": {1.0: 4.37, 10.0: 5.78}, "fashion_mnist": {1.0: 3.93, 10.0: 4.58}}
 
@@ -70,10 +68,12 @@ RERUN = {"mnist": "An independent re-run of the DataLens authors' code at epsilo
 
 def published(method: str, dataset: str, epsilon: float | None) -> dict[str, float]:
     """Source -> accuracy, of a method here (see `methods`) at this budget; None is for no privacy."""
+    known = methods().get(method)
+    name = None if known is None else known.published_as
     if epsilon is None:
-        return {"DataLens paper": WITHOUT_PRIVACY[dataset]} if method == "dcgan" and dataset in WITHOUT_PRIVACY else {}
+        return {"DataLens paper": WITHOUT_PRIVACY[dataset]} if name == "DC-GAN" and dataset in WITHOUT_PRIVACY else {}
     found: dict[str, float] = {}
     for source, numbers in (("DataLens paper", ACCURACY), ("DPImageBench", DPIMAGEBENCH)):
-        value = numbers.get(dataset, {}).get(_NAMES.get(method, ""), {}).get(epsilon)
+        value = numbers.get(dataset, {}).get(name or "", {}).get(epsilon)
         found |= {} if value is None else {source: value}
     return found

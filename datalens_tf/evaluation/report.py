@@ -26,8 +26,7 @@ from datalens_tf.data import image_grid as plots
 from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import charts, references, registry
 from datalens_tf.evaluation.evaluate import Evaluation
-from datalens_tf.methods.datalens import PRESETS
-from datalens_tf.methods.registry import config_from_json, preset
+from datalens_tf.methods.registry import DEFAULT, config_from_json, preset, presets
 
 _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
@@ -237,10 +236,10 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
 
 def training_command(config: MethodConfig) -> str:
     """The command line that trains with these settings, as short as the presets allow."""
-    known = {name for name, _ in PRESETS}
+    known = {name for name, _ in presets()}
     # Known from the data; and what only tests can set.
     hidden = {"image_shape", "num_classes", "classes", "insecure_noise_seed", "method"}
-    words = [] if config.method == "datalens" else [f"--method {config.method}"]
+    words = [] if config.method == DEFAULT else [f"--method {config.method}"]
     if config.dataset in known:
         base = preset(config.dataset, config.epsilon, config.method)
         words += [f"--preset {config.dataset}"] + ([] if config.epsilon is None else [f"--epsilon {config.epsilon:g}"])
@@ -249,7 +248,8 @@ def training_command(config: MethodConfig) -> str:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name not in hidden and value != getattr(base, field.name):
-            words.append(f"--{field.name} {'none' if value is None else shlex.quote(str(value))}")
+            words.append(f"--{field.name}" if value is True else
+                         f"--{field.name} {'none' if value is None else shlex.quote(str(value))}")
     return " ".join(["datalens train --output_dir RUN", *dict.fromkeys(words)])
 
 

@@ -23,7 +23,7 @@ discriminator keeps the steps that it trained, so its state carries who was pick
 says something about earlier picks, and something else on neighbouring data. Then A differs between neighbours, too, and
 the bound of one step says nothing about many. Whoever uses this class must keep discriminators' states functions of
 their own records, of public randomness and of earlier releases, never of a pick: train them by a public schedule, and
-let the one that is picked answer without a trace (`methods.gs_wgan`).
+let the one that is picked answer without a trace (the method GS-WGAN).
 
 TensorFlow is imported where vectors are clipped: to price a mechanism must not take its seconds of import.
 """

@@ -24,6 +24,7 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import topagg
 
 CHOOSE_WHEN = "you want the paper's method, with 10,000 records or more and hours of time"
+PUBLISHED_AS = "DataLens"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

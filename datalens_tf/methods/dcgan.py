@@ -29,6 +29,7 @@ with epy.lazy_imports():
     from datalens_tf.models import discriminator as discriminators
 
 CHOOSE_WHEN = "you want to see what privacy costs: a generator without it, NOT PRIVATE"
+PUBLISHED_AS = "DC-GAN"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

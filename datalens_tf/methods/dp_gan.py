@@ -47,6 +47,7 @@ with epy.lazy_imports():
     from datalens_tf.models import critic as critic_models
 
 CHOOSE_WHEN = "you want a baseline whose discriminator is trained by DP-SGD"
+PUBLISHED_AS = "DP-GAN"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

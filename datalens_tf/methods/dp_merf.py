@@ -35,6 +35,7 @@ with epy.lazy_imports():
     from datalens_tf.training import releases as paid_releases
 
 CHOOSE_WHEN = "you want a result in a minute or two, and coarse pictures are enough"
+PUBLISHED_AS = "DP-MERF"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ What deviates from the papers:
 - Users are sampled independently of each other. Rounds of a fixed number of users would be priced otherwise.
 - All users count the same, whatever number of records they have.
 - Users' fakes carry the labels of their records. They make them from the generator and a public seed.
-- Users train with Adam, which starts anew each time; the discriminator is the Wasserstein one of `gs_wgan`.
+- Users train with Adam, which starts anew each time; the discriminator is the Wasserstein one of GS-WGAN.
 - Noise is exact. Who is sampled, and what is in users' batches, is drawn from the operating system's entropy.
 """
 

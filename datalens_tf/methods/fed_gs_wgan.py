@@ -16,7 +16,7 @@ The ledger. It is charged once per pass, before the first answer of the pass. A 
 pass, so a run is saved between passes only: a pass that was interrupted is burnt, and charged again as a whole,
 although some of its users never answered. So no user ever answered more often than there are charges.
 
-The state. A discriminator keeps what it learned when it answered. In `gs_wgan` it must not, because there the picks
+The state. A discriminator keeps what it learned when it answered. In GS-WGAN it must not, because there the picks
 are secret: a state that knows of earlier picks would carry them into later answers, past the amplification that they
 are charged with. Here the schedule is public. The state of u's discriminator is a function of u's records, of public
 seeds and of what was released before, which is all that the argument above asks for.
@@ -28,7 +28,7 @@ What deviates from the paper:
 - Several users can answer about the same pictures (`users_per_round`), and the generator goes along their mean. It
   costs nothing, since users' prices do not add up, and less noise is left.
 - Pictures travel with 8 bits per number, gradients with 32.
-- Noise is exact. Networks are small, as in `gs_wgan`.
+- Noise is exact. Networks are small, as in GS-WGAN.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import confident_gnmax
 
 CHOOSE_WHEN = "you want the baseline of votes on projected gradients"
+PUBLISHED_AS = "G-PATE"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,7 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import sanitized_gradients
 
 CHOOSE_WHEN = "you want the baseline of sanitized Wasserstein gradients, and have a large budget"
+PUBLISHED_AS = "GS-WGAN"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,7 @@ with epy.lazy_imports():
     from datalens_tf.training import teachers as teacher_banks
 
 CHOOSE_WHEN = "you want the baseline of votes on real or fake"
+PUBLISHED_AS = "PATE-GAN"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,17 +26,20 @@ class Method:
       name: what `--method` takes.
       summary: what it is, the first line of the module's docstring.
       choose_when: when to choose it.
+      published_as: its name in tables that others published, where it is in any.
     """
 
     name: str
     summary: str
     choose_when: str
+    published_as: str | None = None
 
 
 def methods() -> dict[str, Method]:
     """All methods by name, in alphabetical order."""
     found = _folders.declarations(tuple(_folder.__path__), "CHOOSE_WHEN")
-    return {name: Method(name, module.summary, module.constants["CHOOSE_WHEN"]) for name, module in found.items()}
+    return {name: Method(name, module.summary, module.constants["CHOOSE_WHEN"], module.constants.get("PUBLISHED_AS"))
+            for name, module in found.items()}
 
 
 def synthesizer(method: str) -> type[RunSynthesizer]:
