@@ -25,7 +25,7 @@ from datalens_tf.accounting.statement import parse_statement, round_up
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import config_digest
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
-from datalens_tf.methods.registry import config_from_json, methods
+from datalens_tf.methods.registry import DEFAULT, config_from_json, methods
 from datalens_tf.serving.digests import converted_checksums, onnx_digest, tflite_digest
 from datalens_tf.serving.export import version_folder
 
@@ -245,7 +245,7 @@ def _settings(folder: pathlib.Path) -> str:
 
 def _step_event(text: str) -> dp_accounting.DpEvent | None:
     """Cost of a charge by the settings in `config.json`; None where they alone do not decide it, as in PATE."""
-    method = _files.parse_json(text).get("method", "datalens")
+    method = _files.parse_json(text).get("method", DEFAULT)
     if method in methods():
         return config_from_json(text).step_event()
     return ClassifierConfig.from_json(text).step_event() if method == ClassifierConfig.method else None

@@ -22,7 +22,7 @@ from datalens_tf.accounting import accountants, verification
 from datalens_tf.accounting.ledger import Charge
 from datalens_tf.accounting.statement import render_text, round_up
 from datalens_tf.config import MethodConfig
-from datalens_tf.data import image_grid as plots
+from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.errors import CheckpointError
 from datalens_tf.evaluation import charts, references, registry
 from datalens_tf.evaluation.evaluate import Evaluation
@@ -113,7 +113,7 @@ def write_public_report(folder: pathlib.Path, facts: RunFacts, samples: tuple[np
 
 
 def _write_page(folder, metrics, figures, facts, samples) -> pathlib.Path:
-    page = render_report(metrics, figures, facts, plots.png_bytes(_class_rows(*samples), scale=2))
+    page = render_report(metrics, figures, facts, png_bytes(_class_rows(*samples), scale=2))
     _files.atomic_write(folder / "report.html", page)
     return folder / "report.html"
 
@@ -126,7 +126,7 @@ def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = 12) -> np
         row = np.zeros((columns, *images.shape[1:]), images.dtype)
         row[:len(mine)] = mine[:columns]
         rows.append(row)
-    picture = plots.image_grid(np.stack(rows))
+    picture = image_grid(np.stack(rows))
     return picture if picture.dtype == np.uint8 else np.rint(picture * 255).astype(np.uint8)
 
 
