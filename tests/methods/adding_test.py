@@ -78,6 +78,11 @@ def test_its_settings_are_in_the_help(added, capsys):
     assert "mean_image" in text and "Length that an image is shortened to." in text
 
 
+def test_it_is_in_the_table_of_methods(added, capsys):
+    assert cli.main(["methods"]) == 0
+    assert "an example of a method is wanted" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_file_is_a_data_set(added, tmp_path):
     folder = tmp_path / "run"
     assert cli.main(["train", "--method=mean_image", "--dataset=shades:40", f"--output_dir={folder}",
