@@ -12,7 +12,7 @@ import types
 import uuid
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from etils import epy
 
@@ -188,7 +188,9 @@ def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Array
             raise ValueError(f"{name:.99} is no array")
         file.seek(0)
         version = np.lib.format.read_magic(file)
-        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        readers: dict[tuple[int, int], Callable[[IO[bytes]], Any]] = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0}
         if version not in readers:
             raise ValueError(f"{name:.99} is no plain array")
         shape, _, dtype = readers[version](file)

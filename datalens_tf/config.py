@@ -202,6 +202,11 @@ class RunConfig(DataConfig):
         else:
             _validate.positive("epsilon", self.epsilon)
 
+    @property
+    def num_steps(self) -> int | None:
+        """Number of steps, of methods that train in steps."""
+        return None
+
     def mechanism(self) -> Any:
         """Mechanism that releases a step, with its sensitivity, noise and price.
 

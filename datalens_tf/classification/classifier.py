@@ -103,8 +103,10 @@ class PrivateClassifier(Interruptible):
     def __init__(self, config: ClassifierConfig | None = None, *, run_dir: str | os.PathLike | None = None,
                  model: tf.keras.Model | None = None, features: tf.keras.Model | None = None,
                  callbacks: Sequence[Callback] = (), checkpoint_minutes: float = 2.0):
-        self._temporary = tempfile.TemporaryDirectory(prefix="datalens-") if run_dir is None else None
-        self.folder = ClassifierFolder(run_dir or self._temporary.name)
+        if run_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="datalens-")
+            run_dir = self._temporary.name
+        self.folder = ClassifierFolder(run_dir)
         self.config = ClassifierConfig() if config is None else config
         _validate.require(model is None or self.config.model is None, "config.model", self.config.model,
                           "to be None where a model is given")
@@ -140,7 +142,8 @@ class PrivateClassifier(Interruptible):
         event = config.step_event()
         with opened_any(self.folder, config, identity_of(dataset), event) as ledger:
             self._stop_requested = False
-            loop = Loop(self.folder, None, training.variables(), num_steps=config.num_steps,
+            loop = Loop(self.folder, None, training.variables(),
+                        num_steps=_validate.known("num_steps", config.num_steps),
                         checkpoint_minutes=self._checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
                         event=event, stopped=self._stopped)
             loop.run(training.train)
@@ -286,8 +289,9 @@ class DpSgd:
 
 def learning_rate(config: ClassifierConfig, step: int) -> float:
     """Learning rate of a step, from 1 to num_steps."""
-    falling = config.learning_rate_decay * config.num_steps
-    return config.learning_rate * min(1.0, (config.num_steps - step + 1) / falling if falling else 1.0)
+    num_steps = _validate.known("num_steps", config.num_steps)
+    falling = config.learning_rate_decay * num_steps
+    return config.learning_rate * min(1.0, (num_steps - step + 1) / falling if falling else 1.0)
 
 
 def _guarantee(config):

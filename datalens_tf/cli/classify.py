@@ -96,7 +96,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
         raise CheckpointError(f"Cannot read {path}, the settings of a classifier: {error}") from error
     place, name = common.data_of_run(folder, stored.dataset, given.get("dataset"), args.data_name)
     known = {"model": stored.model, "features": stored.features} | common.read_sources(folder)
-    models = {kind: known[kind] for kind in _MODELS if known[kind] is not None} | _models(given)
+    models = {kind: file for kind in _MODELS if (file := known[kind]) is not None} | _models(given)
     for setting, value in (given | {"dataset": name}).items():
         if setting not in _MODELS and getattr(stored, setting) != value:
             raise CheckpointError(f"{folder} was trained with {setting}={getattr(stored, setting)!r}, not {value!r}: "

@@ -84,6 +84,8 @@ def _privacy(args: argparse.Namespace) -> None:
                                    "for, for example --preset mnist.")
     given = given_settings(args, kind)
     config = (common.preset_config(args) if hasattr(args, "preset") else kind()).replace(**given)
+    if not isinstance(config, VotingConfig):
+        raise InvalidArgumentError(f"Expected a method with teachers to account for, got {config.method}.")
     # A budget is asked about when it is given, or nothing else is.
     budget = config.epsilon if "epsilon" in given or "num_steps" not in given else None
     report = pricing.privacy_report(config, budget, accountants)
@@ -97,7 +99,7 @@ def _audit(args: argparse.Namespace) -> None:
     if folder is None and not hasattr(args, "preset"):
         raise InvalidArgumentError("Missing --run_dir or --preset: say what to audit, for example --preset mnist.")
     config = common.stored_config(folder) if folder else common.preset_config(args)
-    if not isinstance(config, kind):
+    if not (isinstance(config, kind) and isinstance(config, VotingConfig)):
         raise InvalidArgumentError(f"Expected a run of the method {registry.DEFAULT} to audit, got one of "
                                    f"{config.method}.")
     config = config.replace(**given_settings(args, kind))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import abc
 import json
-import os
 import pathlib
 import tempfile
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from etils import epy
 
-from datalens_tf import _files, _text
+from datalens_tf import _files, _text, _validate
 from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.training.results import result_file
@@ -35,6 +34,9 @@ with epy.lazy_imports():
     from datalens_tf.training import loop as loops
     from datalens_tf.training import run_folder as run_folders
 
+if typing.TYPE_CHECKING:  # Help must not wait for numpy.
+    from numpy.typing import NDArray
+
 NUM_SHIPPED_SAMPLES = 10_000
 
 
@@ -48,7 +50,7 @@ class Synthesizer(abc.ABC):
     """
 
     @abc.abstractmethod
-    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> Synthesizer:
+    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None) -> Synthesizer:
         """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
 
         Args:
@@ -59,8 +61,8 @@ class Synthesizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def sample(self, num_images: int, *, labels: np.ndarray | None = None, seed: int | None = None
-               ) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, num_images: int, *, labels: NDArray[Any] | None = None, seed: int | None = None
+               ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Draws synthetic images uint8 [num_images, H, W, C] and their labels int64 [num_images].
 
         Args:
@@ -89,7 +91,20 @@ class Synthesizer(abc.ABC):
         """
 
 
-class RunSynthesizer(loops.Interruptible, Synthesizer):
+Config = TypeVar("Config", bound=MethodConfig)
+
+
+class Trained(Protocol):
+    """Result of training: a generator, as `AveragedGenerator` has it."""
+
+    def released(self) -> Any:
+        """The generator to hand out, with its `latent_dim`."""
+
+    def sample_grid(self) -> NDArray[np.uint8]:
+        """Images of the generator, uint8 [Y, n, H, W, C], one row per class."""
+
+
+class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
     """Trains, samples and exports a generator; everything lives in a run folder. A method says how it trains.
 
     Args:
@@ -102,19 +117,21 @@ class RunSynthesizer(loops.Interruptible, Synthesizer):
       InvalidArgumentError: from the settings.
     """
 
-    config_class: ClassVar[type[MethodConfig]]
+    config_class: type[Config]
 
-    def __init__(self, config: MethodConfig | None = None, *, run_dir: str | os.PathLike | None = None,
+    def __init__(self, config: Config | None = None, *, run_dir: _files.PathLike | None = None,
                  options: PerformanceOptions = PerformanceOptions(),
                  callbacks: Sequence[training_callbacks.Callback] = ()):
-        self._temporary = tempfile.TemporaryDirectory(prefix="datalens-") if run_dir is None else None
-        self.folder = run_folders.RunFolder(run_dir or self._temporary.name)
-        self.config = self.config_class() if config is None else config
+        if run_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="datalens-")
+            run_dir = self._temporary.name
+        self.folder = run_folders.RunFolder(run_dir)
+        self.config: Config = self.config_class() if config is None else config
         self._options, self._callbacks = options, callbacks
         self._generator: exports.LoadedGenerator | None = None
 
     @classmethod
-    def from_preset(cls, name: str, *, epsilon: float | None = 1.0, run_dir: str | os.PathLike | None = None,
+    def from_preset(cls, name: str, *, epsilon: float | None = 1.0, run_dir: _files.PathLike | None = None,
                     options: PerformanceOptions = PerformanceOptions(),
                     callbacks: Sequence[training_callbacks.Callback] = (),
                     **changes: Any) -> typing.Self:
@@ -123,7 +140,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer):
         return cls(config, run_dir=run_dir, options=options, callbacks=callbacks)
 
     @classmethod
-    def load(cls, run_dir: str | os.PathLike) -> typing.Self:
+    def load(cls, run_dir: _files.PathLike) -> typing.Self:
         """A finished run.
 
         Raises:
@@ -137,7 +154,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer):
         run.privacy_statement()
         return run
 
-    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> typing.Self:
+    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None) -> typing.Self:
         classes = numbered(num_classes) or self.config.classes
         return self.fit_dataset(datasets.as_dataset(images, labels, classes=classes))
 
@@ -159,15 +176,15 @@ class RunSynthesizer(loops.Interruptible, Synthesizer):
         return self
 
     @abc.abstractmethod
-    def _train(self, dataset: datasets.Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+    def _train(self, dataset: datasets.Dataset) -> tuple[Trained, dict[str, Any]]:
         """Trains by `self.config` in `self.folder`, or continues; returns the generator and its privacy statement.
 
         Raises:
           TrainingInterrupted: after `request_stop`.
         """
 
-    def sample(self, num_images: int, *, labels: np.ndarray | None = None, seed: int | None = None
-               ) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, num_images: int, *, labels: NDArray[Any] | None = None, seed: int | None = None
+               ) -> tuple[NDArray[Any], NDArray[Any]]:
         self._generator = self._generator or exports.load_generator(self.folder.generator)
         return sampling.sample_from(self._generator.sample, self._generator.num_classes, num_images, labels=labels,
                                     seed=seed)
@@ -178,7 +195,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer):
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
         return verification.run_statement(self.folder.path)
 
-    def export(self, directory: str | os.PathLike, *, version: int = 1, step: int | None = None,
+    def export(self, directory: _files.PathLike, *, version: int = 1, step: int | None = None,
                license_text: str | None = None, with_metrics: bool = False) -> pathlib.Path:
         statement = self.privacy_statement()
         if not (self.folder.generator / "1").is_dir():
@@ -201,27 +218,27 @@ class RunSynthesizer(loops.Interruptible, Synthesizer):
         """Findings of an evaluation of the generator."""
         path = result_file(self.folder.path)
         try:
-            return _files.parse_json(path.read_text())
+            metrics: dict[str, Any] = _files.parse_json(path.read_text())
+            return metrics
         except (OSError, ValueError) as error:
             raise CheckpointError(f"Cannot read {path}: {error}. Evaluate the run first, or export without "
                                   "metrics.") from error
 
-    def _export_step(self, directory, version: int, step: int, num_records: int, terms: Mapping[str, str]
-                     ) -> pathlib.Path:
+    def _export_step(self, directory: _files.PathLike, version: int, step: int, num_records: int,
+                     terms: Mapping[str, str]) -> pathlib.Path:
         """Exports an earlier state, where the method keeps them."""
         raise InvalidArgumentError(f"--step {step} is not available: {self.config.method} keeps only the final "
                                    "generator. Leave out --step.")
 
-    def _write_generator(self, student: AveragedGenerator, directory, statement: dict[str, Any], ledger: bytes | None,
-                         *, class_names: Sequence[str], terms: Mapping[str, str] | None = None, **kwargs
-                         ) -> pathlib.Path:
+    def _write_generator(self, student: Trained, directory: _files.PathLike, statement: dict[str, Any],
+                         ledger: bytes | None, *, class_names: Sequence[str], terms: Mapping[str, str] | None = None,
+                         **options: Any) -> pathlib.Path:
         """Writes a released generator with its statement."""
-        model = {"image_shape": self.config.image_shape, "num_classes": self.config.num_classes,
-                 "class_names": class_names}
+        model = {**self.config.data._asdict(), "class_names": class_names}
         generator = student.released()
         return exports.export_generator(
-            generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.num_classes,
-            latent_distribution=self.config.latent_distribution, class_names=class_names, **kwargs,
+            generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.data.num_classes,
+            latent_distribution=self.config.latent_distribution, class_names=class_names, **options,
             assets={**_statement_files(statement, model, ledger), "LICENSE": model_card.LICENSE, **(terms or {})})
 
 
@@ -241,7 +258,7 @@ class Learner(abc.ABC):
         """All there is to save."""
 
     @abc.abstractmethod
-    def train(self, step: int, *charge: int) -> float:
+    def train(self, step: int, charge: int) -> float:
         """One step, paid for by the charge of this index; a method that is not private is given none.
 
         Returns:
@@ -259,7 +276,7 @@ class Learner(abc.ABC):
         """Writes what only the owner of the records may see into the run's private folder. By default nothing."""
 
 
-class LoopSynthesizer(RunSynthesizer):
+class LoopSynthesizer(RunSynthesizer[Config]):
     """Trains a `Learner` by a `Loop`: each step is charged, unless the method is not private."""
 
     @abc.abstractmethod
@@ -279,7 +296,8 @@ class LoopSynthesizer(RunSynthesizer):
         learner = self._learner(dataset, noise)
         with run_folders.opened_any(self.folder, config, self._identity(dataset), event) as ledger:
             self._stop_requested = False
-            loop = loops.Loop(self.folder, learner.student, learner.variables(), num_steps=config.num_steps,
+            loop = loops.Loop(self.folder, learner.student, learner.variables(),
+                              num_steps=_validate.known("num_steps", config.num_steps),
                         checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
                         event=event, report_every=learner.REPORT_EVERY, stopped=self._stopped)
             if not loop.has_snapshot:

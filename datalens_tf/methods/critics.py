@@ -84,10 +84,10 @@ class Critics:
       partitions: of their indices, N disjoint ones of any sizes.
     """
 
-    def __init__(self, config: CriticConfig, dataset: datasets.Dataset, partitions: Sequence[np.ndarray]):
+    def __init__(self, config: CriticConfig, dataset: datasets.Dataset, partitions: Sequence[np.ndarray] | np.ndarray):
         self._config, self._dataset, self._partitions = config, dataset, partitions
         self._critic = wasserstein.WassersteinCritic(
-            config.image_shape, config.num_classes, filters=config.critic_filters)
+            *config.data, filters=config.critic_filters)
         weights = self._critic.initial(len(partitions), config.seed)
         self._num_weights = len(weights)
         # Weights, first moments, second moments, number of steps.
@@ -169,14 +169,14 @@ class CriticTraining:
             mix=stream.random((steps, size), np.float32))
         return self._advance(list(state), datasets.to_unit(images), labels, pool, Batches(*map(tf.constant, batches)))
 
-    def _advanced(self, state: Sequence[tf.Tensor], images, labels, pool, batches: Batches) -> list[tf.Tensor]:
+    def _advanced(self, state: list[tf.Tensor], images, labels, pool, batches: Batches) -> list[tf.Tensor]:
         """One Adam step per row of the batches; all randomness is in them."""
         count = len(self._critic.shapes)
         for i in tf.range(tf.shape(batches.records)[0]):
             chosen = batches.records[i]
             real, real_labels = tf.gather(images, chosen), tf.gather(labels, chosen)
             fake = tf.gather_nd(pool, tf.stack([batches.fakes[i], real_labels], 1))
-            weights = state[:count]
+            weights = list(state[:count])
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(weights)
                 loss = self._critic.loss(weights, real, fake, real_labels, batches.mix[i],

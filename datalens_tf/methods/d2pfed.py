@@ -45,12 +45,12 @@ class D2PFedConfig(CompressedConfig):
 
     def mechanism(self) -> d2pfed.D2PFed:
         return d2pfed.D2PFed(
-            num_teachers=self.num_teachers, dimension=math.prod(self.image_shape), num_levels=self.num_levels,
-            clip=self.clip, noise_stddev=self.noise_stddev, vote_threshold=self.vote_threshold,
+            num_teachers=self.num_teachers, dimension=math.prod(self.data.image_shape), num_levels=self.num_levels,
+            clip=self.clip, noise_stddev=self.noise_scale, vote_threshold=self.vote_threshold,
             rotation_seed=self.seed)
 
 
-class D2PFedTeachers(PateSynthesizer):
+class D2PFedTeachers(PateSynthesizer[D2PFedConfig]):
     """A `RunSynthesizer` by DataLens' training with D2P-Fed's compression; its settings are a `D2PFedConfig`."""
 
     config_class = D2PFedConfig

@@ -107,16 +107,17 @@ class DataLensConfig(VotingConfig):
         """
         _validate.one_of("preset", dataset, sorted({name for name, _ in PRESETS}))
         _validate.positive("epsilon", epsilon)
+        asked = float(_validate.known("epsilon", epsilon, "> 0"))
         published = min((budget for name, budget in PRESETS if name == dataset),
-                        key=lambda budget: abs(math.log(epsilon / budget)))
-        return PRESETS[dataset, published].replace(epsilon=float(epsilon))
+                        key=lambda budget: abs(math.log(asked / budget)))
+        return PRESETS[dataset, published].replace(epsilon=asked)
 
     def mechanism(self) -> topagg.TopAgg:
         top_k = self.top_k
         if top_k is None:
             _validate.require(self.image_shape is not None, "image_shape", None,
                               "to be known with top_k=None; else give the numbers per image as top_k")
-            top_k = math.prod(self.image_shape)
+            top_k = math.prod(self.data.image_shape)
         return topagg.TopAgg(
             num_teachers=self.num_teachers, top_k=top_k, clip=self.clip, noise_stddev=self.noise_stddev,
             vote_threshold=self.vote_threshold, quantization=self.quantization)
@@ -129,7 +130,7 @@ class DataLensConfig(VotingConfig):
 
 # How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2
 # teacher steps without instance noise, teachers memorise their 15 records and the generator comes out worse.
-_TRAINING = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
+_TRAINING: dict[str, Any] = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
                  precision="mixed_bfloat16")
 
 
@@ -157,10 +158,10 @@ def _presets() -> dict[tuple[str, float], DataLensConfig]:
     }
     published = {
         (dataset, epsilon): DataLensConfig(
-            dataset=dataset, epsilon=epsilon, teacher_batch_size=row[1], **_TRAINING, **dict(zip(columns, row)),
+            dataset=dataset, epsilon=epsilon, teacher_batch_size=row[1], **_TRAINING, **settings,
             # Of 1.8 million records, which all hold a place in the partitions, 1e-5 would be 18/n.
-            **({"delta": 1e-7} if dataset == "places365" else {}))
-        for (dataset, epsilon), row in table.items()
+            delta=1e-7 if dataset == "places365" else 1e-5)
+        for (dataset, epsilon), row in table.items() for settings in [dict[str, Any](zip(columns, row))]
     }
     # Ours, not the papers': 1,438 records of 8x8 pixels, so few teachers and epsilon 10. Chosen on as many MNIST
     # digits reduced to 8x8, never on the digits themselves. The noise pays for 60 steps.
@@ -208,14 +209,14 @@ def privacy_statement(*, config: DataLensConfig, mechanism: topagg.TopAgg, ledge
       ledger, num_burnt, noise, num_records: as for `make_statement`.
     """
     event = config.step_event()
-    facts = {
+    facts: dict[str, Any] = {
         "num_teachers": config.num_teachers,
         "batch_size": config.batch_size,
         "top_k": mechanism.top_k,
         "noise_stddev": config.noise_stddev,
         "l2_sensitivity": mechanism.l2_sensitivity(config.batch_size),
     }
-    assumptions = _ASSUMPTIONS
+    assumptions: tuple[str, ...] = _ASSUMPTIONS
     if config.num_owners:
         towards_driver = None
         if noise.is_secure and config.insecure_noise_seed is None and isinstance(event, dp_accounting.GaussianDpEvent):
@@ -232,7 +233,7 @@ def privacy_statement(*, config: DataLensConfig, mechanism: topagg.TopAgg, ledge
     return statements.make_statement(config, guarantee, ledger, num_burnt, noise, num_records)
 
 
-class DataLens(VotedSynthesizer):
+class DataLens(VotedSynthesizer[DataLensConfig]):
     """A `RunSynthesizer` by DataLens; its settings are a `DataLensConfig`.
 
     Example:

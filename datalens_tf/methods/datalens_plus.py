@@ -149,9 +149,9 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         """`candidates`, each as its sources, its warp and its grain."""
         found = []
         for text in str(self.candidates).split(","):
-            source, _, numbers = text.strip().partition(":")
+            source, _, rest = text.strip().partition(":")
             _validate.one_of("candidates", source, tuple(self.SOURCES))
-            numbers = numbers_of("candidates", numbers.replace(":", ","))
+            numbers = numbers_of("candidates", rest.replace(":", ","))
             for number in numbers:
                 _validate.real("candidates", number)
             _validate.require(len(numbers) < 3 and min(numbers) >= 0, "candidates", text,
@@ -193,14 +193,14 @@ _CLUSTERS = (" those of clusters, whichever of them had and has the record, by a
 _CHUNK = 1000  # images drawn at once
 
 
-class DataLensPlus(ReleasingSynthesizer):
+class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
     """A `RunSynthesizer` by DataLens+; its settings are a `DataLensPlusConfig`."""
 
     config_class = DataLensPlusConfig
 
     def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases) -> tuple[Fitted, statements.Guarantee]:
         config = self.config
-        sources = {}
+        sources: dict[str, tf.Module] = {}
         if config.mean_charges:
             fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
             sources["moments"] = fit(config, dataset, releases)
@@ -232,7 +232,7 @@ class DataLensPlus(ReleasingSynthesizer):
         """Features that are released: of pixels, and learned from images of the moments."""
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
-            num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.image_shape)),
+            num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.data.image_shape)),
             bandwidths=tuple(moments.scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
         of_pixels = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
         if config.learned_share == 0:
@@ -243,11 +243,11 @@ class DataLensPlus(ReleasingSynthesizer):
     def _network(self, gaussians: tf.Module) -> feature_network.FeatureNetwork:
         """The network of learned features. It is kept: a resumed run must not see others than were released."""
         config, kept = self.config, self.folder.private / "feature_network.npz"
-        network = feature_network.FeatureNetwork(config.image_shape, config.num_classes, config.seed)
+        network = feature_network.FeatureNetwork(*config.data, config.seed)
         if kept.exists():
             network.restore(_files.read_npz(kept, _files.exactly(network.arrays())))
         else:
-            source = warps.WarpedGenerator(config.image_shape, [gaussians], config.learned_warp)
+            source = warps.WarpedGenerator(config.data.image_shape, [gaussians], config.learned_warp)
             network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
@@ -275,7 +275,7 @@ class DataLensPlus(ReleasingSynthesizer):
                 images, labels = fitted.draw(config.selection_images, "selection")
                 # Its test records are the private ones: what it says of them stays here.
                 predictions.append(classifier.train_on_synthetic(
-                    images, labels, dataset.images, dataset.labels, config.num_classes, seed=config.seed,
+                    images, labels, dataset.images, dataset.labels, config.data.num_classes, seed=config.seed,
                     epochs=config.selection_epochs).probabilities.argmax(1))
             return mechanism.sums(predictions, dataset.labels)
 
@@ -287,33 +287,34 @@ class Fitted:
     """Fitted releases, and the generator chosen among their variants."""
 
     def __init__(self, config: DataLensPlusConfig, sources: dict[str, tf.Module]):
-        self._config, self._sources, self._generator = config, sources, None
+        self._config, self._sources = config, sources
+        self._generator: warps.WarpedGenerator | None = None
 
     def choose(self, candidate: int) -> None:
         """The candidate, by its place among the settings' choices, that images are drawn from."""
         names, warp, grain = self._config.choices[candidate]
         self._generator = warps.WarpedGenerator(
-            self._config.image_shape, [self._sources[name] for name in names], warp, grain)
+            self._config.data.image_shape, [self._sources[name] for name in names], warp, grain)
 
     def released(self) -> warps.WarpedGenerator:
         """The generator to hand out."""
-        return self._generator
+        return _validate.known("candidate", self._generator, "to be chosen first")
 
     def draw(self, count: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
         """Images uint8 [count, H, W, C] and labels [count] in turn, by a public stream of that name."""
-        return _draw(self._config, self._generator, count, purpose)
+        return _draw(self._config, self.released(), count, purpose)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images of the generator, uint8 [Y, per_class, H, W, C], one row per class."""
-        images, _ = self.draw(self._config.num_classes * per_class, "grid")
-        return images.reshape(per_class, self._config.num_classes, *self._config.image_shape).swapaxes(0, 1)
+        images, _ = self.draw(self._config.data.num_classes * per_class, "grid")
+        return images.reshape(per_class, self._config.data.num_classes, *self._config.data.image_shape).swapaxes(0, 1)
 
 
 def _draw(config: DataLensPlusConfig, generator: warps.WarpedGenerator, count: int, purpose: str
           ) -> tuple[np.ndarray, np.ndarray]:
     """Draws images; see `Fitted.draw`."""
-    stream, labels = rng.stream(config.seed, purpose), np.arange(count) % config.num_classes
-    images = np.empty((count, *config.image_shape), np.uint8)
+    stream, labels = rng.stream(config.seed, purpose), np.arange(count) % config.data.num_classes
+    images = np.empty((count, *config.data.image_shape), np.uint8)
     for start in range(0, count, _CHUNK):
         chunk = labels[start:start + _CHUNK]
         latents = stream.standard_normal((len(chunk), generator.latent_dim), np.float32)

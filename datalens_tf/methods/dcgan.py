@@ -69,7 +69,7 @@ class Gan(Learner):
         self._config, self._dataset = config, dataset
         self.student = AveragedGenerator(config)
         self._discriminator = discriminators.EnsembleDiscriminator(
-            1, config.image_shape, config.num_classes, filters=config.discriminator_filters,
+            1, *config.data, filters=config.discriminator_filters,
             units=config.discriminator_units)
         self._optimizer = tf.keras.optimizers.legacy.Adam(
             config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
@@ -80,11 +80,12 @@ class Gan(Learner):
     def variables(self) -> list[tf.Variable]:
         return [*self.student.variables(), *self._discriminator.variables, *self._optimizer.variables()]
 
-    def train(self, step: int) -> float:
-        """One step of both; returns the generator's loss."""
+    def train(self, step: int, charge: int | None = None) -> float:
+        """One step of both, which no charge pays for; returns the generator's loss."""
+        del charge
         stream, size = rng.stream(self._config.seed, "gan", step), self._config.batch_size
         chosen = stream.integers(0, len(self._dataset), size)
-        labels = stream.integers(0, self._config.num_classes, size)
+        labels = stream.integers(0, self._config.data.num_classes, size)
         return float(self._step(datasets.to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen],
                                 draw_latents(self._config, stream, size), labels))
 
@@ -109,10 +110,10 @@ class Gan(Learner):
 
     def _logits(self, images, labels):
         """Logits of one discriminator, [B]; a batch is normalised by its own statistics."""
-        return self._discriminator((images[None], tf.one_hot(labels, self._config.num_classes)[None]))[0]
+        return self._discriminator((images[None], tf.one_hot(labels, self._config.data.num_classes)[None]))[0]
 
 
-class Dcgan(LoopSynthesizer):
+class Dcgan(LoopSynthesizer[DcganConfig]):
     """A `RunSynthesizer` by a DC-GAN; its settings are a `DcganConfig`. NOT PRIVATE."""
 
     config_class = DcganConfig

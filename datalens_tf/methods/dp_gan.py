@@ -114,8 +114,9 @@ class DpGanConfig(MethodConfig):
     def mechanism(self) -> gaussian_sum.GaussianSum:
         """A step's: a noisy sum of one gradient per record."""
         return gaussian_sum.GaussianSum(
-            clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier, adjacency=self.ADJACENCY,
-            sampling_probability=self.sampling_probability)
+            clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
+            adjacency=self.ADJACENCY,
+            sampling_probability=_validate.known("sampling_probability", self.sampling_probability))
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the sampling probability, and the noise for the budget; see `RunConfig.resolved`."""
@@ -152,7 +153,7 @@ class PrivateGan(Learner):
         self._config, self._dataset, self.noise = config, dataset, noise
         self.mechanism = config.mechanism()
         self.student = AveragedGenerator(config)
-        self.critic = critic_models.Critic(config.image_shape, config.num_classes, filters=config.discriminator_filters,
+        self.critic = critic_models.Critic(*config.data, filters=config.discriminator_filters,
                              seed=config.seed)
         self._optimizer = _optimizer(config)
         self._optimizer._create_all_weights(self.critic.weights)
@@ -173,16 +174,16 @@ class PrivateGan(Learner):
         noisy = self.mechanism.privatize(total, self.noise, charge) / config.batch_size
         count = config.generator_batch_size
         latents = draw_latents(config, stream, count)
-        labels = stream.integers(0, config.num_classes, count)
+        labels = stream.integers(0, config.data.num_classes, count)
         self._update(tf.constant(noisy, tf.float32), latents, labels, self._blur(stream, count))
         if step % config.critic_steps == 0:
             for _ in range(config.generator_steps):
                 latents, blur = draw_latents(config, stream, count), self._blur(stream, count)
-                labels = np.tile(stream.integers(0, config.num_classes, count // 2), 2)  # Two images of each.
+                labels = np.tile(stream.integers(0, config.data.num_classes, count // 2), 2)  # Two images of each.
                 self._loss.assign(self._teach(latents, labels, blur))
         return float(self._loss)
 
-    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger) -> statements.Guarantee:
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
         config = self._config
         return statements.Guarantee(
             event=config.step_event(), adjacency=config.ADJACENCY, assumptions=_ASSUMPTIONS,
@@ -215,13 +216,13 @@ class PrivateGan(Learner):
     def _sampled(self, step: int) -> np.ndarray:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
         return noises.poisson_sample(
-            self._config, len(self._dataset), self._config.sampling_probability, "sampling", step)
+            self._config, len(self._dataset), self.mechanism.sampling_probability, "sampling", step)
 
     def _blur(self, stream: np.random.Generator | noises.SecretStream, count: int) -> np.ndarray:
         """Instance noise for `count` images, independent."""
         if not self._config.instance_noise:
             return np.zeros((count, 1, 1, 1), np.float32)
-        noise = stream.standard_normal((count, *self._config.image_shape), np.float32)
+        noise = stream.standard_normal((count, *self._config.data.image_shape), np.float32)
         return np.float32(self._config.instance_noise) * noise
 
     def _sum_of_chunk(self, images, labels, counted):
@@ -286,7 +287,7 @@ def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
     return legacy.Adam(config.learning_rate, beta_1=config.beta_1, beta_2=config.beta_2)
 
 
-class DpGan(LoopSynthesizer):
+class DpGan(LoopSynthesizer[DpGanConfig]):
     """A `RunSynthesizer` by DP-GAN; its settings are a `DpGanConfig`."""
 
     config_class = DpGanConfig

@@ -63,7 +63,7 @@ _CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoen
           "records' second moments, with as much noise.")
 
 
-class DpMerf(ReleasingSynthesizer):
+class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
     """A `RunSynthesizer` by DP-MERF; its settings are a `DpMerfConfig`."""
 
     config_class = DpMerfConfig
@@ -73,7 +73,7 @@ class DpMerf(ReleasingSynthesizer):
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
-            dimension=config.autoencoder_dim or int(np.prod(config.image_shape))).frequencies()
+            dimension=config.autoencoder_dim or int(np.prod(config.data.image_shape))).frequencies()
         if config.autoencoder_dim:
             moment, noisy = releases.get(
                 functools.partial(second_moment.SecondMoment, clip_norm=config.autoencoder_clip_norm),

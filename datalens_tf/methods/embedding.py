@@ -6,14 +6,14 @@ import abc
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from etils import epy
 
 from datalens_tf import _validate, rng
 from datalens_tf.config import MethodConfig
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.methods.base import RunSynthesizer
+from datalens_tf.methods.base import RunSynthesizer, Trained
 from datalens_tf.settings import at_least, positive, setting
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
@@ -33,6 +33,11 @@ with epy.lazy_imports():
 Features = Callable[["tf.Tensor"], "tf.Tensor"]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
 
 
+def _check_bandwidths(name: str, value: Any) -> None:
+    for number in numbers(name, value):
+        _validate.positive(name, number)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingConfig(MethodConfig):
     """Settings of methods that release mean embeddings."""
@@ -41,7 +46,7 @@ class EmbeddingConfig(MethodConfig):
     bandwidths: str = setting(
         "5,10", "Bandwidths of the kernels, comma-separated standard deviations in pixel units: distances "
         "between images that they tell apart. They are fixed numbers: a median over the records would be private.",
-        lambda name, value: [_validate.positive(name, number) for number in numbers(name, value)])
+        _check_bandwidths)
     autoencoder_dim: int = setting(
         0, "Numbers in the code of a private linear autoencoder, by which images are then compared; it costs one more "
         "release. 0 compares pixels.", at_least(0))
@@ -91,7 +96,7 @@ class EmbeddingConfig(MethodConfig):
 
     def mechanism(self) -> mean_embedding.MeanEmbedding:
         """Mechanism of embeddings that one charge pays for; every charge costs what that one costs."""
-        return mean_embedding.MeanEmbedding(noise_multiplier=self.noise_multiplier)
+        return mean_embedding.MeanEmbedding(noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier))
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         return accountants.calibrated(self, self.num_charges, precision=1e-9)
@@ -117,12 +122,12 @@ class EmbeddingStudent(AveragedGenerator):
     def __init__(self, config: EmbeddingConfig, means: np.ndarray, features: Features):
         super().__init__(config)
         self._means, self._features = tf.constant(means), features
-        self._per_class = -(-config.batch_size // config.num_classes)
+        self._per_class = -(-config.batch_size // config.data.num_classes)
         self._step = tf.function(self._train_step, autograph=False)
 
     def train(self, step: int) -> float:
         """One step on public randomness of its own; returns the loss."""
-        classes = self._config.num_classes
+        classes = self._config.data.num_classes
         stream = rng.stream(self._config.seed, "fit", step)
         latents = draw_latents(self._config, stream, classes * self._per_class)
         return float(self._step(latents, np.repeat(np.arange(classes), self._per_class)))
@@ -136,12 +141,15 @@ class EmbeddingStudent(AveragedGenerator):
         return loss
 
 
-class ReleasingSynthesizer(RunSynthesizer):
+_Config = TypeVar("_Config", bound=EmbeddingConfig)
+
+
+class ReleasingSynthesizer(RunSynthesizer[_Config]):
     """Releases a few sums over all records, each once, and makes a generator of them."""
 
     @abc.abstractmethod
     def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases
-              ) -> tuple[AveragedGenerator, statements.Guarantee]:
+              ) -> tuple[Trained, statements.Guarantee]:
         """The generator, and what the method tells of its privacy.
 
         Args:
@@ -149,7 +157,7 @@ class ReleasingSynthesizer(RunSynthesizer):
           releases: through which alone the generator learns of them.
         """
 
-    def _train(self, dataset: datasets.Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
+    def _train(self, dataset: datasets.Dataset) -> tuple[Trained, dict[str, Any]]:
         config = self.config
         with run_folders.opened(self.folder, config, identities.identity_of(dataset), config.step_event(),
                                 paid_releases.largest_release(config)) as ledger:
@@ -163,7 +171,7 @@ class ReleasingSynthesizer(RunSynthesizer):
                 ) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
         """Releases the mean embeddings, and fits a generator to them; the mechanism that released them, and it."""
         mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
-            feature_batches(dataset, features), self.config.num_classes))
+            feature_batches(dataset, features), self.config.data.num_classes))
         student = EmbeddingStudent(self.config, mechanism.means(noisy), features)
         loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,

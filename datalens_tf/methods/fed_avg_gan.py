@@ -31,6 +31,7 @@ from typing import Any
 
 from etils import epy
 
+from datalens_tf import _validate
 from datalens_tf.methods.critics import CriticTraining
 from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
 from datalens_tf.settings import at_least, between, one_of, setting
@@ -77,8 +78,9 @@ class FedAvgGanConfig(FederatedConfig):
 
     def mechanism(self) -> gaussian_sum.GaussianSum:
         """A round's: a sum of one vector per user."""
-        return gaussian_sum.GaussianSum(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
-                           adjacency="add-or-remove-one", sampling_probability=self.sampling_probability)
+        return gaussian_sum.GaussianSum(
+            clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
+            adjacency="add-or-remove-one", sampling_probability=self.sampling_probability)
 
 
 _ASSUMPTIONS = (
@@ -107,15 +109,16 @@ _RELEASED = (
     "took part in truth is not told.")
 
 
-class FederatedAverage(FederatedGan):
+class FederatedAverage(FederatedGan[FedAvgGanConfig]):
     """The server, and what users do with the discriminator that it sends them."""
 
     ASSUMPTIONS, RELEASED, SEEDED, REPORT_EVERY = _ASSUMPTIONS, _RELEASED, "weights, latents and labels", 10
+    student: _Student
 
     def __init__(self, config: FedAvgGanConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
                  noise: noises.NoiseSource):
         super().__init__(config, dataset, users, noise)
-        critic = wasserstein.WassersteinCritic(config.image_shape, config.num_classes, filters=config.critic_filters)
+        critic = wasserstein.WassersteinCritic(*config.data, filters=config.critic_filters)
         self.weights = [tf.Variable(weight[0]) for weight in critic.initial(1, config.seed)]
         self.student = _Student(config, critic)
         self._training = CriticTraining(config, critic)
@@ -128,14 +131,14 @@ class FederatedAverage(FederatedGan):
         config = self._config
         total = self.sum_of_changes(self._sampled(step), step)
         mean = self._mechanism.privatize(total, self._noise, charge) / (
-            config.sampling_probability * config.num_users)
+            config.sampling_probability * self._num_users)
         sizes = [weight.shape.num_elements() for weight in self.weights]
         for weight, change in zip(self.weights, np.split(mean, np.cumsum(sizes)[:-1])):
             weight.assign_add(change.reshape(weight.shape).astype(np.float32))
         first = (step - 1) * config.generator_steps + 1
         return [self.student.follow(self.weights, first + number) for number in range(config.generator_steps)][-1]
 
-    def sum_of_changes(self, chosen: Sequence[int], step: int) -> np.ndarray:
+    def sum_of_changes(self, chosen: Sequence[int] | np.ndarray, step: int) -> np.ndarray:
         """Sum over these users of what each changes in a round, clipped: float64 [d], in units of the mechanism's grid.
 
         It is exact, in whatever order, so a user more or less changes it by this user's clipped vector.
@@ -150,7 +153,7 @@ class FederatedAverage(FederatedGan):
         config = self._config
         weights, generator = (sum(weight.numpy().nbytes for weight in of)
                               for of in (self.weights, self.student.generator.trainable_variables))
-        answers = round(config.sampling_probability * config.num_users * num_steps)
+        answers = round(config.sampling_probability * self._num_users * num_steps)
         return {"sampling_probability": config.sampling_probability, "l2_sensitivity": self._mechanism.l2_sensitivity,
                 "communication": communication(answers, weights + generator, weights)}
 
@@ -169,7 +172,7 @@ class FederatedAverage(FederatedGan):
     def _sampled(self, step: int) -> np.ndarray:
         """Draws who takes part: each with probability q, independently, unknown to anybody else."""
         return noises.poisson_sample(
-            self._config, self._config.num_users, self._config.sampling_probability, "sampling", step)
+            self._config, self._num_users, self._config.sampling_probability, "sampling", step)
 
 
 class _Student(BatchStudent):
@@ -191,7 +194,7 @@ class _Student(BatchStudent):
         return loss
 
 
-class FedAvgGan(FederatedSynthesizer):
+class FedAvgGan(FederatedSynthesizer[FedAvgGanConfig]):
     """A `RunSynthesizer` by DP-FedAvg-GAN; its settings are a `FedAvgGanConfig`."""
 
     config_class = FedAvgGanConfig

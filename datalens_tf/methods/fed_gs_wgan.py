@@ -41,6 +41,7 @@ from typing import Any, NamedTuple
 
 from etils import epy
 
+from datalens_tf import _validate
 from datalens_tf.methods.critics import Critics, SanitizedStudent
 from datalens_tf.methods.federated import FederatedConfig, FederatedGan, FederatedSynthesizer, communication, num_fakes
 from datalens_tf.settings import at_least, setting
@@ -81,8 +82,9 @@ class FedGsWganConfig(FederatedConfig):
 
     def mechanism(self) -> sanitized_gradients.SanitizedGradients:
         """Mechanism that one user answers by."""
-        return sanitized_gradients.SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
-                                  num_images=self.batch_size, num_discriminators=1)
+        return sanitized_gradients.SanitizedGradients(
+            clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
+            num_images=self.batch_size, num_discriminators=1)
 
 
 _ASSUMPTIONS = (
@@ -145,7 +147,7 @@ class Users:
     def __init__(self, config: FedGsWganConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
                  mechanism: sanitized_gradients.SanitizedGradients, noise: noises.NoiseSource):
         self._config, self._mechanism, self._noise = config, mechanism, noise
-        self.critics = Critics(config, dataset, users)
+        self.critics, self._num_users = Critics(config, dataset, users), len(users)
 
     def warm_up(self, user: int, request: Request) -> None:
         """Trains a user's discriminator before the first pass, and answers nothing."""
@@ -164,25 +166,28 @@ class Users:
           Noisy gradients, float32 [m, d].
         """
         self.critics.train(user, datasets.to_unit(request.pool), self._config.critic_steps, "turn", step)
-        gradients = self.critics.gradients(user, datasets.to_unit(request.images), request.labels.astype(np.int64))
+        images = _validate.known("images", request.images, "to be asked about")
+        labels = _validate.known("labels", request.labels, "to be those of the images")
+        gradients = self.critics.gradients(user, datasets.to_unit(images), labels.astype(np.int64))
         # For predictable noise in tests, every answer has a number of its own.
-        number = charge * self._config.num_users + user
+        number = charge * self._num_users + user
         clipped = self._mechanism.clip(gradients).numpy()
         return self._mechanism.privatize(clipped, self._noise, number).astype(np.float32)
 
 
-class FederatedGsWgan(FederatedGan):
+class FederatedGsWgan(FederatedGan[FedGsWganConfig]):
     """The server, which knows the generator and what users answer."""
 
     ASSUMPTIONS, RELEASED, SEEDED = _ASSUMPTIONS, _RELEASED, "weights, latents, labels and batches"
+    student: SanitizedStudent
 
     def __init__(self, config: FedGsWganConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
                  noise: noises.NoiseSource):
         super().__init__(config, dataset, users, noise)
         self.student = SanitizedStudent(config)
         self.users = Users(config, dataset, users, self._mechanism, noise)
-        self._rounds = [range(start, min(start + config.users_per_round, config.num_users))
-                        for start in range(0, config.num_users, config.users_per_round)]
+        self._rounds = [range(start, min(start + config.users_per_round, self._num_users))
+                        for start in range(0, self._num_users, config.users_per_round)]
         self._bytes = tf.Variable(tf.zeros([3], tf.int64))  # to users for the warm-up, to them afterwards, from them
 
     def variables(self) -> list[tf.Variable]:
@@ -193,7 +198,7 @@ class FederatedGsWgan(FederatedGan):
         if not self._config.warmup_steps:
             return
         request = Request(_pictures(self.student.pool(0, num_fakes(self._config))))
-        for user in range(self._config.num_users):
+        for user in range(self._num_users):
             if stopped():
                 raise KeyboardInterrupt
             self.users.warm_up(user, request)
@@ -207,8 +212,8 @@ class FederatedGsWgan(FederatedGan):
 
     def facts(self, num_steps: int) -> dict[str, Any]:
         config, (warm_up, down, up) = self._config, self._bytes.numpy().tolist()
-        answers = config.num_users * num_steps
-        return {"batch_size": config.batch_size, "users_per_round": min(config.users_per_round, config.num_users),
+        answers = self._num_users * num_steps
+        return {"batch_size": config.batch_size, "users_per_round": min(config.users_per_round, self._num_users),
                 "noise_stddev": self._mechanism.noise_stddev, "l2_sensitivity": self._mechanism.l2_sensitivity,
                 "communication": communication(answers, down // answers, up // answers, warm_up)}
 
@@ -218,7 +223,7 @@ class FederatedGsWgan(FederatedGan):
         images = self.student.images(latents, labels)
         request = Request(_pictures(self.student.pool(number, num_fakes(self._config))), _pictures(images),
                           labels.numpy().astype(np.uint16))
-        total = np.zeros([self._config.batch_size, math.prod(self._config.image_shape)])
+        total = np.zeros([self._config.batch_size, math.prod(self._config.data.image_shape)])
         for user in users:
             answer = self.users.answer(user, request, step, charge)
             self._bytes.assign_add([0, request.num_bytes, answer.nbytes])
@@ -231,7 +236,7 @@ def _pictures(images: tf.Tensor) -> np.ndarray:
     return np.round(255 * images.numpy()).astype(np.uint8)
 
 
-class FedGsWgan(FederatedSynthesizer):
+class FedGsWgan(FederatedSynthesizer[FedGsWganConfig]):
     """A `RunSynthesizer` by federated GS-WGAN; its settings are a `FedGsWganConfig`."""
 
     config_class = FedGsWganConfig

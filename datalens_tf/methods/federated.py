@@ -10,10 +10,11 @@ import abc
 import dataclasses
 import typing
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from etils import epy
 
+from datalens_tf import _validate
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.methods.critics import CriticConfig
 from datalens_tf.settings import at_least, setting
@@ -46,7 +47,10 @@ class FederatedConfig(CriticConfig):
         return accountants.calibrated(config, config.num_steps)
 
 
-class FederatedGan(Learner):
+_Config = TypeVar("_Config", bound=FederatedConfig)
+
+
+class FederatedGan(Learner, Generic[_Config]):
     """A generator, the users that it learns from, and the mechanism between them.
 
     Attributes:
@@ -64,16 +68,17 @@ class FederatedGan(Learner):
     RELEASED: ClassVar[str]
     SEEDED: ClassVar[str]
 
-    def __init__(self, config: FederatedConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
+    def __init__(self, config: _Config, dataset: datasets.Dataset, users: Sequence[np.ndarray],
                  noise: noises.NoiseSource):
         self._config, self._dataset, self._users, self._noise = config, dataset, users, noise
         self._mechanism = config.mechanism()
+        self._num_users = _validate.known("num_users", config.num_users)
 
     @abc.abstractmethod
     def facts(self, num_steps: int) -> dict[str, Any]:
         """Entries of the statement of a run of this many steps; `communication` tells of the bytes."""
 
-    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger) -> statements.Guarantee:
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
         config = self._config
         return statements.Guarantee(
             event=config.step_event(), adjacency=config.ADJACENCY, assumptions=self.ASSUMPTIONS, released=self.RELEASED,
@@ -83,21 +88,22 @@ class FederatedGan(Learner):
                      f", and seed {config.partition_seed} for dealing records to users"))
 
 
-class FederatedSynthesizer(LoopSynthesizer):
+class FederatedSynthesizer(LoopSynthesizer[_Config]):
     """A `RunSynthesizer` that trains a `FederatedGan`, with users whom the data name, or to whom records are dealt.
 
     Attributes:
       gan_class: the kind.
     """
 
-    gan_class: ClassVar[type[FederatedGan]]
+    gan_class: type[FederatedGan[_Config]]
 
     def _identity(self, dataset: datasets.Dataset) -> identities.Identity:
         return identities.identity_of(dataset) if dataset.users is None else identities.identity_of(
             dataset, users=identities.Fingerprint(dataset.users))
 
-    def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> FederatedGan:
-        users = partitioning.user_indices(dataset, self.config.num_users, self.config.partition_seed)
+    def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> FederatedGan[_Config]:
+        users = partitioning.user_indices(
+            dataset, _validate.known("num_users", self.config.num_users), self.config.partition_seed)
         return self.gan_class(self.config, dataset, users, noise)
 
 
@@ -106,7 +112,7 @@ def num_fakes(config: FederatedConfig) -> int:
 
     Each is drawn with every label: together about as many fakes as the discriminator looks at.
     """
-    return -(-config.critic_steps * config.critic_batch_size // config.num_classes)
+    return -(-config.critic_steps * config.critic_batch_size // config.data.num_classes)
 
 
 def communication(num_answers: int, down: int, up: int, warm_up: int = 0) -> dict[str, int]:

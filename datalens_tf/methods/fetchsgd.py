@@ -51,12 +51,12 @@ class FetchSgdConfig(CompressedConfig):
 
     def mechanism(self) -> fetchsgd.FetchSgd:
         return fetchsgd.FetchSgd(
-            num_teachers=self.num_teachers, dimension=math.prod(self.image_shape), top_k=self.top_k,
-            clip=self.clip, noise_stddev=self.noise_stddev, sketch_rows=self.sketch_rows,
+            num_teachers=self.num_teachers, dimension=math.prod(self.data.image_shape), top_k=self.top_k,
+            clip=self.clip, noise_stddev=self.noise_scale, sketch_rows=self.sketch_rows,
             sketch_columns=self.sketch_columns, hash_seed=self.seed)
 
 
-class FetchSgdTeachers(PateSynthesizer):
+class FetchSgdTeachers(PateSynthesizer[FetchSgdConfig]):
     """A `RunSynthesizer` by DataLens' training with FetchSGD's compression; its settings are a `FetchSgdConfig`."""
 
     config_class = FetchSgdConfig

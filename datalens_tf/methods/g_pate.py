@@ -66,13 +66,13 @@ class GPateConfig(PateConfig):
 
     def mechanism(self) -> confident_gnmax.BinnedGradients:
         return confident_gnmax.BinnedGradients(
-            num_teachers=self.num_teachers, num_bins=self.num_bins, noise_stddev=self.noise_stddev,
+            num_teachers=self.num_teachers, num_bins=self.num_bins, noise_stddev=self.noise_scale,
             threshold_noise_ratio=self.threshold_noise_ratio, vote_threshold=self.vote_threshold,
-            projection_dim=self.projection_dim, clip=self.clip, dimension=math.prod(self.image_shape),
+            projection_dim=self.projection_dim, clip=self.clip, dimension=math.prod(self.data.image_shape),
             seed=self.seed)
 
 
-class GPate(PateSynthesizer):
+class GPate(PateSynthesizer[GPateConfig]):
     """A `RunSynthesizer` by G-PATE; its settings are a `GPateConfig`."""
 
     config_class = GPateConfig
@@ -80,7 +80,7 @@ class GPate(PateSynthesizer):
     def _described(self) -> tuple[str, str, dict[str, Any]]:
         config = self.config
         facts = {"projection_dim": config.projection_dim, "num_bins": config.num_bins,
-                 "threshold_noise_stddev": config.threshold_noise_ratio * config.noise_stddev}
+                 "threshold_noise_stddev": config.threshold_noise_ratio * config.noise_scale}
         return ("It moves one vote from bin to bin for each of {projection_dim} projections of each of {batch_size} "
                 "images, so each histogram moves by at most sqrt(2) in l2 norm, and its largest number by 1, whatever "
                 "the record is. In units of the former's noise, all numbers together move by at most "

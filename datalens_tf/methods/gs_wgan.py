@@ -28,7 +28,7 @@ from typing import Any
 
 from etils import epy
 
-from datalens_tf import _files, rng
+from datalens_tf import _files, _validate, rng
 from datalens_tf.errors import DataError
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.methods.critics import CriticConfig, Critics, SanitizedStudent
@@ -82,8 +82,9 @@ class GsWganConfig(CriticConfig):
 
     def mechanism(self) -> sanitized_gradients.SanitizedGradients:
         """A step's: one picked discriminator's gradients for the images of a batch."""
-        return sanitized_gradients.SanitizedGradients(clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier,
-                                  num_images=self.batch_size, num_discriminators=self.num_discriminators)
+        return sanitized_gradients.SanitizedGradients(
+            clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
+            num_images=self.batch_size, num_discriminators=self.num_discriminators)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the noise that the budget asks for over all steps; see `RunConfig.resolved`."""
@@ -129,6 +130,8 @@ class GradientSanitizedGan(Learner):
       noise: its noise.
     """
 
+    student: SanitizedStudent
+
     def __init__(self, config: GsWganConfig, dataset: datasets.Dataset,
                  mechanism: sanitized_gradients.SanitizedGradients, noise: noises.NoiseSource):
         self._config, self._mechanism, self._noise = config, mechanism, noise
@@ -165,9 +168,9 @@ class GradientSanitizedGan(Learner):
         self._count(gradients.numpy(), clipped)
         return self.student.train(latents, labels, self._mechanism.privatize(clipped, self._noise, charge))
 
-    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger) -> statements.Guarantee:
+    def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
         config, mechanism = self._config, self._mechanism
-        facts, warning = _as_published(config, mechanism, ledger, self._noise)
+        facts, warning = _as_published(config, mechanism, _validate.known("ledger", ledger, "to be given"), self._noise)
         return statements.Guarantee(
             event=config.step_event(), assumptions=_ASSUMPTIONS, released=_RELEASED + warning,
             facts={"num_discriminators": config.num_discriminators, "batch_size": config.batch_size,
@@ -192,7 +195,7 @@ class GradientSanitizedGan(Learner):
     def _pool(self, step: int) -> tf.Tensor:
         """Images of all labels for the discriminators' steps, about as many as they look at: [K, Y, H, W, C]."""
         config = self._config
-        return self.student.pool(step, -(-config.critic_steps * config.critic_batch_size // config.num_classes))
+        return self.student.pool(step, -(-config.critic_steps * config.critic_batch_size // config.data.num_classes))
 
     def _count(self, gradients: np.ndarray, clipped: np.ndarray) -> None:
         """Adds to the private histogram."""
@@ -226,7 +229,7 @@ def _as_published(config: GsWganConfig, mechanism: sanitized_gradients.Sanitized
     return {"invalid_epsilon_as_published": invalid}, text
 
 
-class GsWgan(LoopSynthesizer):
+class GsWgan(LoopSynthesizer[GsWganConfig]):
     """A `RunSynthesizer` by GS-WGAN; its settings are a `GsWganConfig`.
 
     For those who tune clip_norm, `private/gradient_norms.json` counts the norms of the images' gradients before and

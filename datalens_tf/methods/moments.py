@@ -78,12 +78,13 @@ def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: 
                     ) -> factor_generator.FactorGenerator:
     """One for each class, of images at half the resolution."""
     means, sizes = _class_means(config, dataset, releases, half_resolution)
-    moment, noisy = _second_moments(_differences(dataset, half_resolution, means), config.num_classes,
+    moment, noisy = _second_moments(_differences(dataset, half_resolution, means), config.data.num_classes,
                                     clips(config).covariance, releases)
     factors = np.stack([_factors(*moment.mean(square, size), config.num_factors) for square, size in zip(noisy, sizes)])
-    upscaling = _upscaling(config.image_shape)
+    upscaling = _upscaling(config.data.image_shape)
     return factor_generator.FactorGenerator(
-        config.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling, np.ones((config.num_classes, 1)))
+        config.data.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
+        np.ones((config.data.num_classes, 1)))
 
 
 def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
@@ -102,7 +103,7 @@ def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
     return factor_generator.FactorGenerator(
-        config.image_shape, means[:, None] + clusters.centres @ directions, factors, directions, clusters.sizes)
+        config.data.image_shape, means[:, None] + clusters.centres @ directions, factors, directions, clusters.sizes)
 
 
 class _Clusters:
@@ -120,7 +121,7 @@ class _Clusters:
     """
 
     def __init__(self, config: MomentsConfig, points: Groups, spread: np.ndarray, releases: paid_releases.Releases):
-        self._points, shape = points, (config.num_classes, config.num_clusters)
+        self._points, shape = points, (config.data.num_classes, config.num_clusters)
         stream, clip = rng.stream(config.seed, "clusters"), clips(config).covariance
         spread = spread * (np.arange(len(spread)) < _FIRST)
         self.centres = stream.standard_normal((*shape, len(spread))) * spread
@@ -162,7 +163,8 @@ def _class_means(config: MomentsConfig, dataset: datasets.Dataset, releases: pai
     """Released means [Y, D] and numbers [Y] of the classes' records."""
     clip = clips(config).mean
     mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
-        ((_shortened(view(images), clip), labels) for images, labels in datasets.chunks(dataset)), config.num_classes))
+        ((_shortened(view(images), clip), labels) for images, labels in datasets.chunks(dataset)),
+        config.data.num_classes))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
 
 
@@ -253,4 +255,4 @@ def clips(config: MomentsConfig) -> Clips:
 
 def scale(config: MomentsConfig) -> float:
     """Ratio of the length of images of this shape to that of grey ones of 28x28."""
-    return float((np.prod(config.image_shape) / 784) ** 0.5)
+    return float((np.prod(config.data.image_shape) / 784) ** 0.5)

@@ -59,18 +59,18 @@ class PateCganConfig(PateGanConfig):
     NETWORK: typing.ClassVar[str] = "dense"
 
     def mechanism(self) -> confident_gnmax.RealOrFake:
-        return confident_gnmax.RealOrFake(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev,
+        return confident_gnmax.RealOrFake(num_teachers=self.num_teachers, noise_stddev=self.noise_scale,
                           threshold_noise_ratio=self.threshold_noise_ratio, vote_threshold=self.vote_threshold)
 
 
-class PateCgan(PateSynthesizer):
+class PateCgan(PateSynthesizer[PateCganConfig]):
     """A `RunSynthesizer` by PATE-CGAN; its settings are a `PateCganConfig`."""
 
     config_class = PateCganConfig
     student_class = LabelledStudent
 
     def _described(self) -> tuple[str, str, dict[str, Any]]:
-        facts = {"threshold_noise_stddev": self.config.threshold_noise_ratio * self.config.noise_stddev}
+        facts = {"threshold_noise_stddev": self.config.threshold_noise_ratio * self.config.noise_scale}
         return ("It moves one vote between \"real\" and \"fake\" for each of {batch_size} images, so these two numbers "
                 "move by at most sqrt(2) in l2 norm, and the larger one by 1, whatever the record is. In units of the "
                 "former's noise, all numbers together move by at most {l2_sensitivity:.6g}.",

@@ -33,6 +33,9 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import real_votes
     from datalens_tf.training import teachers as teacher_banks
 
+if typing.TYPE_CHECKING:
+    from datalens_tf.mechanisms.base import Mechanism
+
 CHOOSE_WHEN = "you want the baseline of votes on real or fake"
 PUBLISHED_AS = "PATE-GAN"
 
@@ -57,8 +60,8 @@ class PateGanConfig(PateConfig):
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
 
-    def mechanism(self) -> real_votes.RealVotes:
-        return real_votes.RealVotes(num_teachers=self.num_teachers, noise_stddev=self.noise_stddev)
+    def mechanism(self) -> Mechanism:
+        return real_votes.RealVotes(num_teachers=self.num_teachers, noise_stddev=self.noise_scale)
 
 
 class LabelledStudent(Student):
@@ -67,6 +70,8 @@ class LabelledStudent(Student):
     Args:
       config: resolved settings.
     """
+
+    _config: PateGanConfig
 
     def __init__(self, config: PateGanConfig):
         super().__init__(config)
@@ -78,7 +83,7 @@ class LabelledStudent(Student):
         # The latest releases: images, their labels, and the teachers' answers.
         count = config.replay_releases * config.batch_size
         self._releases = tf.Variable(0, dtype=tf.int64)
-        self._images = tf.Variable(tf.zeros([count, *config.image_shape]))
+        self._images = tf.Variable(tf.zeros([count, *config.data.image_shape]))
         self._labels = tf.Variable(tf.zeros([count], tf.int64))
         self._answers = tf.Variable(tf.zeros([count]))
 
@@ -108,7 +113,7 @@ class LabelledStudent(Student):
         for number in range(config.student_steps):
             stream = rng.stream(config.seed, "student steps", done, number)
             loss = self._step(stream.integers(0, filled, size), draw_latents(config, stream, size),
-                              stream.integers(0, config.num_classes, size))
+                              stream.integers(0, config.data.num_classes, size))
         return float(loss)
 
     def _train_step(self, chosen, latents, labels):
@@ -126,10 +131,10 @@ class LabelledStudent(Student):
 
     def _logits(self, images, labels):
         """Logits of the student discriminator, [B]; a batch is normalised by its own statistics."""
-        return self._discriminator((images[None], tf.one_hot(labels, self._config.num_classes)[None]))[0]
+        return self._discriminator((images[None], tf.one_hot(labels, self._config.data.num_classes)[None]))[0]
 
 
-class PateGan(PateSynthesizer):
+class PateGan(PateSynthesizer[PateGanConfig]):
     """A `RunSynthesizer` by PATE-GAN; its settings are a `PateGanConfig`."""
 
     config_class = PateGanConfig

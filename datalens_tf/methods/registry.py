@@ -8,6 +8,7 @@ Nothing else lists methods.
 import dataclasses
 import importlib
 import inspect
+from typing import Any
 
 from datalens_tf import _folders, _validate
 from datalens_tf import methods as _folder
@@ -42,7 +43,7 @@ def methods() -> dict[str, Method]:
             for name, module in found.items()}
 
 
-def synthesizer(method: str) -> type[RunSynthesizer]:
+def synthesizer(method: str) -> type[RunSynthesizer[Any]]:
     """The class for a method; raises InvalidArgumentError for an unknown one."""
     _validate.one_of("method", method, list(methods()))
     module = importlib.import_module(f"{_folder.__name__}.{method}")

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import pathlib
 import typing
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from etils import epy
 
@@ -42,7 +42,7 @@ class PateConfig(VotingConfig):
         """Fills in the noise that the budget asks for: a step's price falls with its square."""
         if self.noise_stddev is not None:
             return self
-        multiplier = accountants.calibrate_noise_multiplier(self.num_steps, self.epsilon, self.delta, self.accountant)
+        multiplier = accountants.calibrate_noise_multiplier(self.num_steps, self.budget, self.delta, self.accountant)
         unit = self.replace(noise_stddev=1.0).mechanism().l2_sensitivity(self.batch_size)
         return self.replace(noise_stddev=multiplier * unit)
 
@@ -78,7 +78,11 @@ _ASSUMPTIONS = (
 )
 
 
-class VotedSynthesizer(RunSynthesizer):
+_Voting = TypeVar("_Voting", bound=VotingConfig)
+_Pate = TypeVar("_Pate", bound=PateConfig)
+
+
+class VotedSynthesizer(RunSynthesizer[_Voting]):
     """Trains by a `Trainer`. A method says which mechanism releases the votes, and which student learns from them."""
 
     student_class: ClassVar[type[Student]] = Student
@@ -111,7 +115,7 @@ class VotedSynthesizer(RunSynthesizer):
         """Statement of what the ledger's charges guarantee; see `make_statement`."""
 
 
-class PateSynthesizer(VotedSynthesizer):
+class PateSynthesizer(VotedSynthesizer[_Pate]):
     """`VotedSynthesizer` for the settings of a `PateConfig`."""
 
     @abc.abstractmethod

@@ -11,9 +11,14 @@ _EPSILON = 1e-8  # As in TensorFlow 1, which the DataLens authors used.
 class AdamSettings(Protocol):
     """Settings that name Adam's rates."""
 
-    learning_rate: float
-    beta_1: float
-    beta_2: float
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def beta_1(self) -> float: ...
+
+    @property
+    def beta_2(self) -> float: ...
 
 
 def adam(config: AdamSettings, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor

@@ -70,7 +70,8 @@ class Loop:
       done: steps taken; charges beyond them are burnt.
     """
 
-    def __init__(self, files: run_folders.RunFolder, student: AveragedGenerator, variables: Sequence[tf.Variable], *,
+    def __init__(self, files: run_folders.RunFolder, student: AveragedGenerator | None,
+                 variables: Sequence[tf.Variable], *,
                  num_steps: int, checkpoint_minutes: float, callbacks: Sequence[training_callbacks.Callback],
                  ledger: ledgers.PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,
                  report_every: int = _REPORT_EVERY, stopped: Callable[[], bool] = lambda: False):

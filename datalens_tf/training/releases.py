@@ -45,11 +45,20 @@ class ReleasesConfig(Protocol):
       num_charges: of the whole run.
     """
 
-    noise_multiplier: float | None
-    insecure_noise_seed: int | None
-    noise: str
-    release_charges: tuple[int, ...]
-    num_charges: int
+    @property
+    def noise_multiplier(self) -> float | None: ...
+
+    @property
+    def insecure_noise_seed(self) -> int | None: ...
+
+    @property
+    def noise(self) -> str: ...
+
+    @property
+    def release_charges(self) -> tuple[int, ...]: ...
+
+    @property
+    def num_charges(self) -> int: ...
 
     def mechanism(self) -> Any:
         """Mechanism of a release that one charge pays for; its `dp_event()` is a Gaussian one."""

@@ -10,10 +10,10 @@ from typing import Any
 import dp_accounting
 import numpy as np
 
-from datalens_tf import _checksums, _files
+from datalens_tf import _checksums, _files, _validate
 from datalens_tf.accounting.delta import check_delta
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import RunConfig, config_digest
+from datalens_tf.config import RunSettings, config_digest
 from datalens_tf.data.identity import Identity, encode, matches
 from datalens_tf.errors import CheckpointError, LedgerError
 
@@ -43,8 +43,9 @@ class RunFolder:
         self.sources = self.private / "sources.json"
         self.private_log = self.private / "training.jsonl"
         # What a finished run can be verified by; folders with all that is in them.
-        self.sealed = (self.config, self.ledger, self.statement_json, self.statement_text, self.samples,
-                       self.samples_png, self.generator)
+        self.sealed: tuple[pathlib.Path, ...] = (
+            self.config, self.ledger, self.statement_json, self.statement_text, self.samples, self.samples_png,
+            self.generator)
 
     def create(self) -> None:
         """Makes the folders; raises DataLensError where the operating system refuses."""
@@ -78,7 +79,7 @@ def exclusive(run_dir: pathlib.Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(files: RunFolder, config: RunConfig, identity: Identity, event: dp_accounting.DpEvent,
+def opened(files: RunFolder, config: RunSettings, identity: Identity, event: dp_accounting.DpEvent,
            largest_event: dp_accounting.DpEvent | None = None) -> Iterator[PrivacyLedger]:
     """Makes the folder where there is none, holds its lock until the block ends, and opens the run in it.
 
@@ -94,7 +95,7 @@ def opened(files: RunFolder, config: RunConfig, identity: Identity, event: dp_ac
 
 
 @contextlib.contextmanager
-def opened_any(files: RunFolder, config: RunConfig, identity: Identity, event: dp_accounting.DpEvent | None
+def opened_any(files: RunFolder, config: RunSettings, identity: Identity, event: dp_accounting.DpEvent | None
                ) -> Iterator[PrivacyLedger | None]:
     """`opened`, also of a method that is not private: with an event of None, there is no ledger."""
     if event is not None:
@@ -107,7 +108,7 @@ def opened_any(files: RunFolder, config: RunConfig, identity: Identity, event: d
         yield None
 
 
-def open_run(files: RunFolder, config: RunConfig, identity: Identity, event: dp_accounting.DpEvent,
+def open_run(files: RunFolder, config: RunSettings, identity: Identity, event: dp_accounting.DpEvent,
              largest_event: dp_accounting.DpEvent | None = None) -> PrivacyLedger:
     """Creates the files of a run, or verifies that they belong to this configuration and data set.
 
@@ -140,12 +141,13 @@ def open_run(files: RunFolder, config: RunConfig, identity: Identity, event: dp_
     _create(files, config, identity)
     # The ledger comes last: a folder that has one has everything.
     return PrivacyLedger.create(
-        files.ledger, epsilon=config.budget, delta=config.delta, accountant=config.accountant,
-        adjacency=config.ADJACENCY, config_digest=config_digest(config.public().to_json()), step_event=event,
+        files.ledger, epsilon=_validate.known("epsilon", config.epsilon), delta=config.delta,
+        accountant=_validate.known("accountant", config.accountant), adjacency=config.ADJACENCY,
+        config_digest=config_digest(config.public().to_json()), step_event=event,
         secret_noise=config.insecure_noise_seed is None, largest_event=largest_event)
 
 
-def _open_unpriced(files: RunFolder, config: RunConfig, identity: Identity) -> None:
+def _open_unpriced(files: RunFolder, config: RunSettings, identity: Identity) -> None:
     """`open_run` for a method that is not private and has no ledger."""
     if files.identity.exists():
         _check(files, config, identity)
@@ -153,13 +155,13 @@ def _open_unpriced(files: RunFolder, config: RunConfig, identity: Identity) -> N
         _create(files, config, identity)
 
 
-def _create(files: RunFolder, config: RunConfig, identity: Identity) -> None:
+def _create(files: RunFolder, config: RunSettings, identity: Identity) -> None:
     """Writes what is the same in every run."""
     _files.atomic_write(files.config, config.public().to_json())
     _files.atomic_write(files.identity, encode(identity))
 
 
-def _check(files: RunFolder, config: RunConfig, identity: Identity) -> None:
+def _check(files: RunFolder, config: RunSettings, identity: Identity) -> None:
     """Raises CheckpointError where the folder is of another run."""
     text = _read_text(files.config)
     stored = type(config).from_json(text)
