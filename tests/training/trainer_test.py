@@ -113,7 +113,8 @@ def test_the_charge_is_on_disk_before_the_noise_is_drawn_and_the_sum_before_it_i
     assert len(trainer.releases) == 5
 
 
-@pytest.mark.parametrize("options", [EVERY_STEP, NEVER, IN_FILE_EVERY_STEP, IN_FILE])
+@pytest.mark.parametrize("options", [
+    EVERY_STEP, IN_FILE, *(pytest.param(options, marks=pytest.mark.slow) for options in (NEVER, IN_FILE_EVERY_STEP))])
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, reference, options):
     for step in (1, 3):
         with pytest.raises(TrainingInterrupted, match="--resume"):
@@ -233,6 +234,7 @@ def test_damaged_snapshot_release_and_ledger_are_one_clear_error(tmp_path):
         train(tmp_path)
 
 
+@pytest.mark.slow
 def test_teachers_in_memory_and_in_a_file_give_the_same_generator_but_not_in_one_run(tmp_path, reference):
     _, student = train(tmp_path / "file", options=IN_FILE)
     assert released_bytes(student) == reference[1]
