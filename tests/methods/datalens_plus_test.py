@@ -196,6 +196,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert killed.privacy_statement()["recalibrated"] == whole.privacy_statement()["recalibrated"]
 
     @pytest.mark.filterwarnings("ignore::datalens_tf.errors.InterruptionWarning")
+    @pytest.mark.slow
     def test_what_is_made_of_a_release_knows_its_own_noise(self, tmp_path, monkeypatch):
         """Directions that the noise explains are left out: that of this release, not that of the settings."""
         seen, data = [], tiny.dataset()
@@ -228,6 +229,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         curve = next(line for line in figures["budget"].axes[0].lines if len(line.get_ydata()) == 16)
         assert curve.get_ydata()[-1] <= max(statement["epsilon_by_accountant"].values()) * (1 + 1e-9)
 
+    @pytest.mark.slow
     def test_a_choice_that_nothing_is_left_for_falls_on_the_first_candidate_and_is_told(self, tmp_path, monkeypatch):
         data, chosen = tiny.dataset(), []
         self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 4, **CHOICE)
@@ -250,6 +252,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             self.make(tmp_path, **settings).fit(data.images, data.labels)
         assert (tmp_path / "ledger.jsonl").read_bytes() == ledger
 
+    @pytest.mark.slow
     def test_stopped_before_the_choice_it_goes_on_from_what_was_released(self, tmp_path, monkeypatch):
         data, run = tiny.dataset(), self.make(tmp_path, **CHOICE)
 
@@ -267,6 +270,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert run.folder.ledger.read_bytes().startswith(before)
         assert statement["num_charges"] == 12 and statement["num_burnt_charges"] == 0
 
+    @pytest.mark.slow
     def test_a_resumed_run_keeps_the_features_that_were_released(self, tmp_path, monkeypatch):
         """Learned once: another network would not see what was summed."""
         data, run, fits = tiny.dataset(), self.make(tmp_path), []

@@ -100,6 +100,7 @@ def test_loading_an_unfinished_run_is_refused(tmp_path):
         DataLens.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_exported_generator_runs_where_the_package_is_not_installed(run, tmp_path):
     path = run.export(tmp_path / "serving", version=3)
     assert path == tmp_path / "serving" / "3"
