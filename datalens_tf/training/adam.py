@@ -12,13 +12,19 @@ class AdamSettings(Protocol):
     """Settings that name Adam's rates."""
 
     @property
-    def learning_rate(self) -> float: ...
+    def learning_rate(self) -> float:
+        """Learning rate."""
+        ...
 
     @property
-    def beta_1(self) -> float: ...
+    def beta_1(self) -> float:
+        """Decay of the first moments."""
+        ...
 
     @property
-    def beta_2(self) -> float: ...
+    def beta_2(self) -> float:
+        """Decay of the second moments."""
+        ...
 
 
 def adam(config: AdamSettings, state: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], step: tf.Tensor

@@ -37,28 +37,32 @@ class _Mechanism(Protocol):
 
 
 class ReleasesConfig(Protocol):
-    """Settings of a run that releases sums: a `MethodConfig` with a noise multiplier and a plan.
-
-    Attributes:
-      noise_multiplier: standard deviation of the noise of one charge divided by the sensitivity; None: not calibrated.
-      release_charges: how many charges pay for each release, in order.
-      num_charges: of the whole run.
-    """
+    """Settings of a run that releases sums: a `MethodConfig` with a noise multiplier and a plan."""
 
     @property
-    def noise_multiplier(self) -> float | None: ...
+    def noise_multiplier(self) -> float | None:
+        """Standard deviation of one charge's noise divided by the sensitivity; None before calibration."""
+        ...
 
     @property
-    def insecure_noise_seed(self) -> int | None: ...
+    def insecure_noise_seed(self) -> int | None:
+        """Seed of predictable noise, in tests; else None."""
+        ...
 
     @property
-    def noise(self) -> str: ...
+    def noise(self) -> str:
+        """Distribution of the noise."""
+        ...
 
     @property
-    def release_charges(self) -> tuple[int, ...]: ...
+    def release_charges(self) -> tuple[int, ...]:
+        """Number of charges that pay for each release, in order."""
+        ...
 
     @property
-    def num_charges(self) -> int: ...
+    def num_charges(self) -> int:
+        """Number of charges of the whole run."""
+        ...
 
     def mechanism(self) -> Any:
         """Mechanism of a release that one charge pays for; its `dp_event()` is a Gaussian one."""
