@@ -27,11 +27,7 @@ _MODELS = ("model", "features")
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("--output_dir", required=True, help="the run folder")
-    parser.add_argument("--resume", action="store_true", default=False,
-                        help="continue the run in --output_dir, with its own settings")
-    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
-    parser.add_argument("--data_name", type=common.data_name, default=None, metavar="NAME", help=common.DATA_NAME_HELP)
+    common.add_run_arguments(parser)
     # The probability follows from the batch size and the number of records.
     add_settings(parser, ClassifierConfig, set(declared(ClassifierConfig)) - {"sampling_probability"}, brief=True)
 

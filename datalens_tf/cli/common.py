@@ -29,7 +29,6 @@ with epy.lazy_imports():
     from datalens_tf.serving import export, sampling
 
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
-DATA_NAME_HELP = "public name of the data (default: that of its file or folder)"
 
 
 @contextlib.contextmanager
@@ -52,6 +51,16 @@ def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of every command that trains: the run folder, and where the data is."""
+    parser.add_argument("--output_dir", required=True, help="the run folder")
+    parser.add_argument("--resume", action="store_true", default=False,
+                        help="continue the run in --output_dir, with its own settings")
+    parser.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
+    parser.add_argument("--data_name", type=data_name, default=None, metavar="NAME",
+                        help="public name of the data (default: that of its file or folder)")
 
 
 def preset_help() -> str:

@@ -30,11 +30,7 @@ with epy.lazy_imports():
 
 
 def _add_arguments(parser: Parser) -> None:
-    parser.add_argument("--output_dir", required=True, help="the run folder")
-    parser.add_argument("--resume", action="store_true", default=False,
-                        help="continue the run in --output_dir, with its own settings")
-    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
-    parser.add_argument("--data_name", type=common.data_name, default=None, metavar="NAME", help=common.DATA_NAME_HELP)
+    common.add_run_arguments(parser)
     parser.add_argument("--budgets", default=None, metavar="LIST",
                         help="public budgets of the records: EPSILON:SHARE,... such as 1:0.5,3:0.5, dealt out by a "
                              "public seed; or FILE.npy with the epsilon of each")

@@ -30,14 +30,10 @@ _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "
 
 def _add_arguments(parser: Parser) -> None:
     """Adds the flags of the method that the words name, or that the run has which they resume."""
-    parser.add_argument("--output_dir", required=True, help="the run folder")
-    parser.add_argument("--resume", action="store_true", default=False,
-                        help="continue the run in --output_dir, with its own settings")
+    common.add_run_arguments(parser)
     parser.add_argument("--method", metavar="NAME",
                         help=f"how to train (default: {registry.DEFAULT}); datalens methods says when to choose which")
     parser.add_argument("--preset", metavar="NAME", help=common.preset_help())
-    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
-    parser.add_argument("--data_name", type=common.data_name, default=None, metavar="NAME", help=common.DATA_NAME_HELP)
     named = _named_method(parser.words)
     method = named or registry.DEFAULT
     found = registry.config_class(method)
