@@ -14,6 +14,7 @@ import argparse
 import json
 import pathlib
 import statistics
+import sys
 
 from cells import fill
 
@@ -51,6 +52,7 @@ FULL = {
     "datalens_plus": ["--num_features", "10000"],
 }
 SIZES = {"small": SMALL, "full": FULL}
+FRONTIER = {"methods": ["datalens_plus", "dp_merf"], "epsilons": [0.1, 0.2, 1, 10]}
 
 
 def main() -> None:
@@ -62,7 +64,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--classifiers", type=int, default=3, help="how many are trained to measure a generator")
     parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--frontier", action="store_true", help="two methods at four epsilons, unless others are named")
     parser.add_argument("--only_table", action="store_true", help="of what there is")
+    if "--frontier" in sys.argv:
+        parser.set_defaults(**FRONTIER)
     args = parser.parse_args()
     if not args.only_table:
         for seed in range(args.seeds):
