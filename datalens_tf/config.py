@@ -4,6 +4,7 @@ import abc
 import collections
 import dataclasses
 import hashlib
+import math
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -86,6 +87,12 @@ class DataConfig(Settings):
         where = "to be known: take them from a data set with `with_data`, or give both"
         return DataSpec(_validate.known("image_shape", self.image_shape, where),
                         _validate.known("num_classes", self.num_classes, where))
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in an image, H * W * C; raises InvalidArgumentError where the settings do not know its shape yet."""
+        return math.prod(_validate.known("image_shape", self.image_shape, "to be known: take it from a data set with "
+                                         "`with_data`"))
 
     def public(self) -> "typing.Self":
         return self.replace(dataset=_text.without_folders(self.dataset))

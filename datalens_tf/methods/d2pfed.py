@@ -8,7 +8,6 @@ the budget, so that methods are compared at the epsilon that holds.
 from __future__ import annotations
 
 import dataclasses
-import math
 import typing
 from typing import Any
 
@@ -45,7 +44,7 @@ class D2PFedConfig(CompressedConfig):
 
     def mechanism(self) -> d2pfed.D2PFed:
         return d2pfed.D2PFed(
-            num_teachers=self.num_teachers, dimension=math.prod(self.data.image_shape), num_levels=self.num_levels,
+            num_teachers=self.num_teachers, dimension=self.dimension, num_levels=self.num_levels,
             clip=self.clip, noise_stddev=self.noise_scale, vote_threshold=self.vote_threshold,
             rotation_seed=self.seed)
 

@@ -117,7 +117,7 @@ class DataLensConfig(VotingConfig):
         if top_k is None:
             _validate.require(self.image_shape is not None, "image_shape", None,
                               "to be known with top_k=None; else give the numbers per image as top_k")
-            top_k = math.prod(self.data.image_shape)
+            top_k = self.dimension
         return topagg.TopAgg(
             num_teachers=self.num_teachers, top_k=top_k, clip=self.clip, noise_stddev=self.noise_stddev,
             vote_threshold=self.vote_threshold, quantization=self.quantization)

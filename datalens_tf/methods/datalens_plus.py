@@ -232,7 +232,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         """Features that are released: of pixels, and learned from images of the moments."""
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
-            num_features=config.num_features, seed=config.seed, dimension=int(np.prod(config.data.image_shape)),
+            num_features=config.num_features, seed=config.seed, dimension=config.dimension,
             bandwidths=tuple(moments.scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
         of_pixels = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
         if config.learned_share == 0:

@@ -26,7 +26,6 @@ from etils import epy
 from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer
 
 with epy.lazy_imports():
-    import numpy as np
     import tensorflow as tf
 
     from datalens_tf.accounting import statement as statements
@@ -73,7 +72,7 @@ class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
-            dimension=config.autoencoder_dim or int(np.prod(config.data.image_shape))).frequencies()
+            dimension=config.autoencoder_dim or config.dimension).frequencies()
         if config.autoencoder_dim:
             moment, noisy = releases.get(
                 functools.partial(second_moment.SecondMoment, clip_norm=config.autoencoder_clip_norm),

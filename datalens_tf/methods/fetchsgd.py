@@ -51,7 +51,7 @@ class FetchSgdConfig(CompressedConfig):
 
     def mechanism(self) -> fetchsgd.FetchSgd:
         return fetchsgd.FetchSgd(
-            num_teachers=self.num_teachers, dimension=math.prod(self.data.image_shape), top_k=self.top_k,
+            num_teachers=self.num_teachers, dimension=self.dimension, top_k=self.top_k,
             clip=self.clip, noise_stddev=self.noise_scale, sketch_rows=self.sketch_rows,
             sketch_columns=self.sketch_columns, hash_seed=self.seed)
 

@@ -18,7 +18,6 @@ direction, and the generator takes a step towards the moved images, as in DataLe
 from __future__ import annotations
 
 import dataclasses
-import math
 import typing
 from typing import Any
 
@@ -68,7 +67,7 @@ class GPateConfig(PateConfig):
         return confident_gnmax.BinnedGradients(
             num_teachers=self.num_teachers, num_bins=self.num_bins, noise_stddev=self.noise_scale,
             threshold_noise_ratio=self.threshold_noise_ratio, vote_threshold=self.vote_threshold,
-            projection_dim=self.projection_dim, clip=self.clip, dimension=math.prod(self.data.image_shape),
+            projection_dim=self.projection_dim, clip=self.clip, dimension=self.dimension,
             seed=self.seed)
 
 

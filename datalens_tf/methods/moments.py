@@ -255,4 +255,4 @@ def clips(config: MomentsConfig) -> Clips:
 
 def scale(config: MomentsConfig) -> float:
     """Ratio of the length of images of this shape to that of grey ones of 28x28."""
-    return float((np.prod(config.data.image_shape) / 784) ** 0.5)
+    return float((config.dimension / 784) ** 0.5)

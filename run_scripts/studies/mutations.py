@@ -89,7 +89,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "return 2.0 * math.sqrt(self.top_k * num_images)", "return math.sqrt(self.top_k * num_images)",
      "mechanisms/topagg_test.py -k swapping_one_teacher"),
     ("the sensitivity of k coordinates where all of them vote", "methods/datalens.py",
-     "top_k = math.prod(self.image_shape)", "top_k = 200",
+     "top_k = self.dimension", "top_k = 200",
      "mechanisms/topagg_test.py -k each_image_costs_its_dimension"),
     ("top-k after the sum: votes of a teacher are not bounded", "mechanisms/topagg.py",
      "    values, indices = _largest(gradients, top_k)\n    uniforms = tf.reshape(uniforms, [-1, top_k])\n",

@@ -146,7 +146,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         original = datalens_plus.Fitted.released
         monkeypatch.setattr(datalens_plus.Fitted, "released", lambda self: chosen.append(original(self)) or chosen[-1])
         self.make(tmp_path, **CHOICE).fit(data.images, data.labels)
-        assert len(chosen[0].sources) == sources and (chosen[0].warp, chosen[0].grain) == (warp, grain)
+        assert len(chosen[-1].sources) == sources and (chosen[-1].warp, chosen[-1].grain) == (warp, grain)
 
     def kill(self, run_dir, monkeypatch, owner, name, times, **settings):
         """A run that dies when it calls a function the so-manieth time."""
@@ -247,7 +247,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         data, settings = tiny.dataset(), {"candidates": "moments:1", "embedding_charges": 0}
         self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 2, **settings)
         ledger = (tmp_path / "ledger.jsonl").read_bytes()
-        monkeypatch.setattr(moments, "chunks", None)  # No record is looked at.
+        monkeypatch.setattr(moments.datasets, "chunks", None)  # No record is looked at.
         with pytest.raises(BudgetExhaustedError, match="8 charges, 6 of them lost .* Nothing more was charged"):
             self.make(tmp_path, **settings).fit(data.images, data.labels)
         assert (tmp_path / "ledger.jsonl").read_bytes() == ledger
