@@ -58,6 +58,7 @@ def fixture_secret(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_no_public_file_of_a_generator_tells_a_place(secret, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "run"
     monkeypatch.chdir(secret)

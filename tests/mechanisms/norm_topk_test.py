@@ -266,6 +266,7 @@ def fitted(optimizer):
     return model.get_weights()
 
 
+@pytest.mark.slow
 def test_keras_optimizers_of_the_library_train_with_it():
     generic, theirs = tfp.GenericDPSGDOptimizer, tfp.DPKerasSGDOptimizer
     plain = fitted(theirs(l2_norm_clip=0.5, noise_multiplier=0.0, num_microbatches=8, learning_rate=0.3))

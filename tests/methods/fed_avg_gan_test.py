@@ -33,6 +33,7 @@ def average(data, config=KNOWN):
 
 
 class TestFedAvgGan(PrivateSynthesizerConformance):
+    FIRST_OF_ITS_FAMILY = False  # DP-GAN is.
     CONFIG = CONFIG
 
     def test_the_price_is_that_of_poisson_sampled_users(self, run):
