@@ -15,6 +15,9 @@ _GENERATOR = ["--dataset=digits", "--generator_filters=4", "--generator_units=8"
 _TEACHERS = ["--num_teachers=8", "--teacher_batch_size=4", "--batch_size=4", "--warmup_teacher_steps=1",
              "--discriminator_filters=2", "--discriminator_units=4"]
 _CRITICS = ["--batch_size=4", "--critic_batch_size=4", "--critic_steps=1", "--critic_filters=2", "--warmup_steps=1"]
+# To calibrate the noise of so few samples takes minutes.
+_NOISE = "--noise_multiplier=2"
+_SAMPLED = ["--batch_size=8", "--num_steps=2", "--discriminator_filters=4", "--generator_batch_size=4", _NOISE]
 TRAIN = {
     "datalens": [*_TEACHERS, "--top_k=8", "--noise_stddev=60", "--num_steps=2"],
     "d2pfed": [*_TEACHERS, "--num_steps=2"],
@@ -25,13 +28,13 @@ TRAIN = {
     "dp_merf": ["--num_features=20", "--fit_steps=2", "--batch_size=10"],
     "datalens_plus": ["--num_features=20", "--fit_steps=2", "--batch_size=10", "--selection_images=40",
                       "--selection_epochs=1"],
-    "dp_gan": ["--batch_size=8", "--num_steps=2", "--discriminator_filters=4", "--generator_batch_size=4"],
-    "dp_cgan": ["--batch_size=8", "--num_steps=2", "--discriminator_filters=4", "--generator_batch_size=4"],
+    "dp_gan": _SAMPLED,
+    "dp_cgan": _SAMPLED,
     "dcgan": ["--batch_size=8", "--num_steps=2", "--discriminator_filters=4", "--discriminator_units=8",
               "--epsilon=none"],
-    "gs_wgan": [*_CRITICS, "--num_discriminators=8", "--num_steps=2"],
+    "gs_wgan": [*_CRITICS, "--num_discriminators=8", "--num_steps=2", _NOISE],
     "fed_gs_wgan": [*_CRITICS, "--num_users=8", "--num_steps=2"],
-    "fed_avg_gan": [*_CRITICS[:-1], "--num_users=8", "--num_steps=2"],
+    "fed_avg_gan": [*_CRITICS[:-1], "--num_users=8", "--num_steps=2", _NOISE],
 }
 # Of studies that say in constants how much they do.
 CONSTANTS = {
