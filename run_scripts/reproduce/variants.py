@@ -92,8 +92,8 @@ def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence
         for seed in range(args.seeds):
             for variant in [row for row in variants if args.variants is None or row.name in args.variants]:
                 given = settings_of(base, variant, image_shape)
-                flags = [f"--{key}={'none' if value is None else value}" for key, value in given.items()
-                         if key not in _OWN_FLAGS]
+                flags = [f"--{key}" if value is True else f"--{key}={'none' if value is None else value}"
+                         for key, value in given.items() if key not in _OWN_FLAGS and value is not False]
                 fill(args.runs_dir / folder_name(base, variant, seed),
                      [f"--method={variant.method}", f"--seed={seed}", *flags],
                      ["--metrics=utility", f"--seeds={args.classifiers}", *quick])

@@ -63,12 +63,12 @@ def smaller(command: str, *flags: str) -> list[str]:
 
 def main() -> int:
     """Runs what the arguments name; returns the exit status."""
-    # Scripts start further processes by this name.
-    sys.executable = os.environ["TOY_PYTHON"]
     if sys.argv[1:3] == ["-m", "datalens_tf"]:
         from datalens_tf import cli
 
         return cli.main(smaller(*sys.argv[3:]))
+    # Scripts start further processes by this name; Ray, which the program starts, needs the real one.
+    sys.executable = os.environ["TOY_PYTHON"]
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(sys.argv[0])
     name = os.path.basename(sys.argv[0])
