@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, Self, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from datalens_tf.settings import LARGEST_IMAGE, LARGEST_NUM_CLASSES
 
 SPLITS = ("train", "test")
 _LONGEST_NAME = 1024  # bytes of a user's name
+COLORS = {"grey": 1, "rgb": 3}  # and their channels
+SMALLEST_SIDE = 4  # pixels of an image
 CHUNK = 1000  # records that `chunks` has at once
 
 
@@ -31,6 +33,10 @@ class Dataset:
         record is used must not move another. Only a teacher without any usable one trains on it.
       users: [n], integers or text: who each record is of, for methods that protect users; public. None where nobody
         said.
+      slots: int64 [n], from 0 on without gaps: records of one slot are never dealt to different teachers. Public, as
+        names of files are. None where each record has a slot of its own.
+      unreadable: files that could not be read, relative to the data, and why. They hold their places and are not
+        usable. Private, how many there are as well.
     """
 
     images: np.ndarray
@@ -41,6 +47,13 @@ class Dataset:
     declared: bool = False
     usable: np.ndarray | None = None
     users: np.ndarray | None = None
+    slots: np.ndarray | None = None
+    unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_slots(self) -> int:
+        """Number of slots, which no method can have more teachers than."""
+        return len(self) if self.slots is None else int(self.slots.max()) + 1
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -50,6 +63,48 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """Public choices of how pictures become images. None of them depends on what the pictures show.
+
+    Attributes:
+      image_size: (H, W) that pictures are brought to, by cutting off what is too long on both sides and resampling.
+        None keeps that of data that has one size by its kind; a folder then has `DEFAULT_SIZE`.
+      color: `rgb` or `grey`. None keeps that of data that has one by its kind; a folder then has `DEFAULT_COLOR`.
+      unlabelled: whether there is one class, of all records.
+      skip_unreadable: whether a file that cannot be read holds its place and contributes nothing. It is an error
+        otherwise.
+    """
+
+    image_size: tuple[int, int] | None = None
+    color: str | None = None
+    unlabelled: bool = False
+    skip_unreadable: bool = False
+
+    DEFAULT_SIZE: ClassVar[tuple[int, int]] = (32, 32)
+    DEFAULT_COLOR: ClassVar[str] = "rgb"
+
+    def __post_init__(self) -> None:
+        if self.image_size is not None:
+            _validate.require(len(self.image_size) == 2, "image_size", self.image_size, "to be (H, W)")
+            for side in self.image_size:
+                _validate.integer("image_size", side, at_least=SMALLEST_SIDE)
+        if self.color is not None:
+            _validate.one_of("color", self.color, COLORS)
+
+    @classmethod
+    def of_shape(cls, image_shape: tuple[int, int, int], **more: bool) -> Self:
+        """The choices that lead to images of a shape (H, W, C)."""
+        height, width, channels = image_shape
+        color = {1: "grey", 3: "rgb"}.get(channels)
+        return cls(image_size=(height, width), color=color, **more)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of pictures that have no size by their kind."""
+        return (*(self.image_size or self.DEFAULT_SIZE), COLORS[self.color or self.DEFAULT_COLOR])
 
 
 class PublicFacts(Protocol):
@@ -126,7 +181,8 @@ def usable_only(dataset: Dataset) -> Dataset:
         return dataset
     return dataclasses.replace(
         dataset, images=dataset.images[dataset.usable], labels=dataset.labels[dataset.usable], usable=None,
-        users=None if dataset.users is None else dataset.users[dataset.usable])
+        users=None if dataset.users is None else dataset.users[dataset.usable],
+        slots=None if dataset.slots is None else np.unique(dataset.slots[dataset.usable], return_inverse=True)[1])
 
 
 def padded(records: np.ndarray, size: int) -> np.ndarray:

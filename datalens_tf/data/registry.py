@@ -21,6 +21,7 @@ from datalens_tf.errors import DataError
 
 with epy.lazy_imports():
     from datalens_tf.data import datasets
+    from datalens_tf.data import survey as surveys
 
 
 class Loader(Protocol):
@@ -70,7 +71,7 @@ def has_public_classes(name: str) -> bool:
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
-                 classes: Sequence[str] | None = None) -> datasets.Dataset:
+                 classes: Sequence[str] | None = None, pictures: datasets.Pictures | None = None) -> datasets.Dataset:
     """Loads a data set by the name that the command line uses.
 
     `known_datasets()` lists the names: data sets such as `digits` and `mnist`, and `tfds:NAME`, `tfds:FOLDER`,
@@ -84,6 +85,7 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
       classes: names of the classes that are declared to be public, in their order; None takes those that there are. In
         `npz:FILE`, whose labels have no names, label 0 is the first of them. A record of another class keeps its place
         and contributes nothing, see `as_dataset`; of the test split it is left out.
+      pictures: size and colour of the images, and what is done with files that cannot be read.
 
     Raises:
       DataError: an unknown name, or data that is missing, unreadable or not what it must be.
@@ -109,3 +111,19 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
         if not len(dataset):
             raise DataError(f"{name}: no record of the test split is of a declared class. Check --classes.")
     return dataset
+
+
+def survey(name: str, *, data_dir: str | None = None, classes: Sequence[str] | None = None,
+           pictures: datasets.Pictures | None = None) -> surveys.Survey:
+    """What is known of the train split before anything is trained, the public apart from the private.
+
+    Of a folder, only the headers of its files are read.
+
+    Args:
+      name, data_dir, classes, pictures: see `load_dataset`.
+
+    Raises:
+      DataError: data that is missing or not what it must be; files that cannot be read are no error here.
+    """
+    dataset = load_dataset(name, data_dir=data_dir, classes=classes, pictures=pictures)
+    return surveys.of_dataset(dataset, "arrays" if name.startswith("npz:") else "known", ["train"])

@@ -1,0 +1,79 @@
+"""What is known of data before anything is trained on it: what may be said to everybody, and what may not."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from datalens_tf.data.datasets import Dataset
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SurveyedFacts:
+    """Facts that are the same for all data sets that differ in one record.
+
+    Attributes:
+      name: what the data was asked for as.
+      num_records: number n of records; a file that cannot be read is one.
+      num_slots: records that share a slot are never apart: in a folder, files of one name in several classes. No more
+        teachers than slots can be trained.
+      class_names: one text per class.
+      declared: whether classes were declared, or are the names of folders, and not found in the records.
+      image_shape: (H, W, C) that images are brought to.
+      layout: how the data lies: `class folders`, `labels.csv`, `unlabelled`, `parquet`, `arrays` or `known`.
+      formats: endings of the files' names, sorted, `.png` for example; empty where records are no files.
+      splits: where each split is; without `test`, there is none.
+    """
+
+    name: str
+    num_records: int
+    num_slots: int
+    class_names: tuple[str, ...]
+    declared: bool
+    image_shape: tuple[int, int, int]
+    layout: str
+    formats: tuple[str, ...] = ()
+    splits: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes Y."""
+        return len(self.class_names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateFacts:
+    """Facts that depend on single records: for the owner's eyes, and for no file that leaves.
+
+    Attributes:
+      class_counts: usable records of each class, in the classes' order.
+      undeclared: records of no declared class, which keep their slot and contribute nothing.
+      unreadable: files that cannot be read as pictures, relative to the folder, and why; as far as their headers tell.
+      sizes: smallest and largest (width, height) of the pictures; empty where they are arrays.
+    """
+
+    class_counts: tuple[int, ...]
+    undeclared: int = 0
+    unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sizes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What is known of data, the public apart from the private."""
+
+    public: SurveyedFacts
+    private: PrivateFacts
+
+
+def of_dataset(dataset: Dataset, layout: str, splits: Sequence[str]) -> Survey:
+    """The survey of data that was loaded whole."""
+    usable = np.ones(len(dataset), bool) if dataset.usable is None else dataset.usable
+    counts = np.bincount(dataset.labels[usable], minlength=dataset.num_classes)
+    return Survey(
+        public=SurveyedFacts(
+            name=dataset.name, num_records=len(dataset), num_slots=dataset.num_slots, class_names=dataset.class_names,
+            declared=dataset.declared, image_shape=dataset.image_shape, layout=layout,
+            splits={split: pathlib.Path(dataset.name.partition(":")[2]) for split in splits}),
+        private=PrivateFacts(class_counts=tuple(map(int, counts)), undeclared=int((~usable).sum())))
