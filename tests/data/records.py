@@ -29,8 +29,8 @@ def write_folder(root, files, size=8):
         Image.fromarray(np.full((size, size), value, np.uint8)).save(path)
 
 
-def store_tfds(root, name, records, features, split="train"):
-    """Writes a prepared TensorFlow Datasets folder of several files."""
+def store_tfds(root, name, records, features):
+    """Writes a prepared TensorFlow Datasets folder of several files: of a training split, or of {split: records}."""
     import tensorflow_datasets as tfds
 
     folder = pathlib.Path(root, name, "1.0.0")
@@ -39,7 +39,8 @@ def store_tfds(root, name, records, features, split="train"):
     identity = tfds.core.dataset_info.DatasetIdentity(
         name=name, version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name="tests")
     writer = tfds.core.SequentialWriter(tfds.core.DatasetInfo(builder=identity, features=features), 20)
-    writer.initialize_splits([split])
-    writer.add_examples({split: records})
+    records = records if isinstance(records, dict) else {"train": records}
+    writer.initialize_splits(list(records))
+    writer.add_examples(records)
     writer.close_all()
     return folder

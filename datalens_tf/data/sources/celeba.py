@@ -1,6 +1,7 @@
 """CelebA (Liu et al., 2015) with the two labellings of the DataLens paper, from TensorFlow Datasets or its own files.
 
-Images are the middle 178 x 178 pixels, reduced to 64 x 64 x 3.
+Images are the middle 178 x 178 pixels, reduced to 64 x 64 x 3. A folder `celeba_64` in the form of TensorFlow Datasets
+holds pictures that were reduced already, of all records or of some.
 """
 
 import os
@@ -12,16 +13,17 @@ import numpy as np
 from datalens_tf._text import first_line
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.sources.decoding import decode
-from datalens_tf.data.sources.tfds import tfds_records
+from datalens_tf.data.sources.tfds import first_prepared, tfds_records
 from datalens_tf.errors import DataError
 
 NAMES = {
-    "celeba_gender": "162,770 faces of CelebA, 64x64x3, female or male",
+    "celeba_gender": "faces of CelebA, 162,770 in all, 64x64x3, female or male",
     "celeba_hair": "faces of CelebA, 64x64x3, with black, blond or brown hair",
 }
 PUBLIC_CLASSES = True
 
 _HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair")
+_WHOLE, _REDUCED = "celeb_a", "celeba_64"  # By TensorFlow Datasets; as a folder of pictures of 64 x 64 pixels.
 _SPLIT_NUMBERS = {"train": 0, "test": 2}  # In list_eval_partition.txt; 1 is the validation split.
 
 
@@ -36,7 +38,8 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
       name: `celeba_gender` or `celeba_hair`.
       split: `train` or `test`.
       data_dir: a folder with the official `img_align_celeba/`, `list_attr_celeba.txt` and `list_eval_partition.txt`,
-        or a folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
+        or a folder of TensorFlow Datasets with `celeb_a` or `celeba_64`, of which the former is taken where both are
+        there; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
       classes: not used.
 
     Raises:
@@ -44,11 +47,15 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     """
     del classes
     root = pathlib.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or ".").expanduser()
+    picture, box = (178, 218), (0, 20, 178, 198)
     if (root / "img_align_celeba").is_dir():
         count, records = _official_records(name, root, split)
     else:
-        count, records = _tfds_records(name, data_dir, split)
-    images, rows = decode(name, count, records, picture=(178, 218), box=(0, 20, 178, 198), size=64)
+        source = first_prepared((_WHOLE, _REDUCED), data_dir)
+        count, records = _tfds_records(name, source, data_dir, split)
+        if source == _REDUCED:
+            picture, box = (64, 64), (0, 0, 64, 64)
+    images, rows = decode(name, count, records, picture=picture, box=box, size=64)
     attributes = {attribute: np.array([row[attribute] for row in rows], bool) for attribute in ("Male", *_HAIR)}
     if name == "celeba_gender":
         return as_dataset(images, attributes["Male"].astype(np.int64), 2, name=name, class_names=("female", "male"))
@@ -92,8 +99,9 @@ def _official_records(name: str, root: pathlib.Path, split: str) -> tuple[int, I
     return len(files), read()
 
 
-def _tfds_records(name: str, data_dir: str | None, split: str) -> tuple[int, Iterator[tuple[bytes, dict[str, bool]]]]:
-    """Number of records, and each one's file content and attributes, in the stored order of `celeb_a`."""
-    count, _, records = tfds_records(name, "celeb_a", data_dir, split, undecoded="image")
+def _tfds_records(name: str, source: str, data_dir: str | None, split: str
+                  ) -> tuple[int, Iterator[tuple[bytes, dict[str, bool]]]]:
+    """Number of records, and each one's file content and attributes, in stored order."""
+    count, _, records = tfds_records(name, source, data_dir, split, undecoded="image")
     return count, ((record["image"], {key: bool(record["attributes"][key]) for key in ("Male", *_HAIR)})
                    for record in records)

@@ -1,19 +1,22 @@
-"""Places365 (Zhou et al., 2017), with three classes of landscapes.
+"""Places365 (Zhou et al., 2017), with three classes of scenes.
 
-The paper takes "three level-2 classes, 120,000 images" and names neither the classes nor the images. Ours are the three
-kinds of natural landscape of the official scene hierarchy, each with eight categories that are typical of it: at 5,000
-pictures a category, as the data set has at most, 120,000 as well.
+The paper takes "three level-2 classes, 120,000 images" and names neither the classes nor the images. Of the whole data
+set, ours are the three kinds of natural landscape of the official scene hierarchy, each with eight categories that are
+typical of it: at 5,000 pictures a category, as the data set has at most, 120,000 as well. A folder `places_64` in the
+form of TensorFlow Datasets holds fewer pictures, reduced already; its classes are the three at the top of the
+hierarchy, which are its labels: indoor, outdoor and natural, outdoor and made by people.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.sources.decoding import decode
-from datalens_tf.data.sources.tfds import tfds_records
+from datalens_tf.data.sources.tfds import first_prepared, tfds_records
 
-NAMES = {"places365": "1.8 million landscapes and other scenes of Places365, 64x64x3, three classes"}
+NAMES = {"places365": "scenes of Places365, 1.8 million in all, 64x64x3, three classes"}
 PUBLIC_CLASSES = True
 
 CLASSES = {
@@ -25,35 +28,47 @@ CLASSES = {
         "bamboo_forest", "field/cultivated", "field/wild", "forest/broadleaf", "forest_path", "hayfield", "rainforest",
         "wheat_field"),
 }
+_WHOLE, _REDUCED = "places365_small", "places_64"  # By TensorFlow Datasets; as a folder of pictures of 64 x 64 pixels.
 _SPLITS = {"train": "train", "test": "validation"}  # The official test split has no labels.
 
 
 def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
-    """Places365-Standard at 64x64x3 with three classes of scenes, from TensorFlow Datasets' `places365_small`.
+    """Places365-Standard at 64x64x3 with three classes of scenes, from `places365_small` or `places_64`.
 
-    Pictures of the other 341 categories keep their index, and with it their partition, but are not `usable`: whether a
-    record is used decides nothing about other records. They are not decoded. Of the test split, which
-    is the official validation split, they are dropped.
+    Of the former, pictures of the other 341 categories keep their index, and with it their partition, but are not
+    `usable`: whether a record is used decides nothing about other records. They are not decoded. Of the test split,
+    which is the official validation split, they are dropped.
 
     Args:
       name: named in errors and in the result.
       split: `train` or `test`.
-      data_dir: a folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
+      data_dir: a folder of TensorFlow Datasets with one of the two, of which the former is taken where both are there;
+        None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
       classes: not used.
 
     Raises:
       DataError: data that is missing, unreadable or not what it must be.
     """
     del classes
-    count, features, records = tfds_records(name, "places365_small", data_dir, _SPLITS[split], undecoded="image")
-    label_of = {features["label"].str2int(category): label
-                for label, members in enumerate(CLASSES.values()) for category in members}
-    labelled = ((record["image"], label_of.get(int(record["label"]))) for record in records)
+    source = first_prepared((_WHOLE, _REDUCED), data_dir)
+    count, features, records = tfds_records(name, source, data_dir, _SPLITS[split], undecoded="image")
+    names, size, label_of = _classes(features["label"], whole=source == _WHOLE)
+    labelled = ((record["image"], label_of(int(record["label"]))) for record in records)
     images, labels_of_three = decode(
         name, count, ((None if label is None else image, label) for image, label in labelled),
-        picture=(256, 256), box=(0, 0, 256, 256), size=64)
+        picture=(size, size), box=(0, 0, size, size), size=64)
+    if source == _REDUCED:
+        return as_dataset(images, np.array(labels_of_three, np.int64), len(names), name=name, class_names=names)
     usable = np.array([label is not None for label in labels_of_three])
     labels = np.array([label or 0 for label in labels_of_three], np.int64)
     if split == "test":
-        return as_dataset(images[usable], labels[usable], len(CLASSES), name=name, class_names=tuple(CLASSES))
-    return as_dataset(images, labels, len(CLASSES), name=name, class_names=tuple(CLASSES), usable=usable)
+        return as_dataset(images[usable], labels[usable], len(names), name=name, class_names=names)
+    return as_dataset(images, labels, len(names), name=name, class_names=names, usable=usable)
+
+
+def _classes(labels: Any, whole: bool) -> tuple[tuple[str, ...], int, Callable[[int], int | None]]:
+    """Names of the classes, size of the stored pictures, and the class of a stored label; None where it has none."""
+    if not whole:
+        return tuple(labels.names), 64, lambda label: label
+    number = {labels.str2int(category): k for k, members in enumerate(CLASSES.values()) for category in members}
+    return tuple(CLASSES), 256, number.get

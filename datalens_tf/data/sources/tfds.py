@@ -87,6 +87,19 @@ def tfds_records(name: str, source: str, data_dir: str | None, split: str, undec
     return builder.info.splits[split].num_examples, builder.info.features, read()
 
 
+def first_prepared(sources: Sequence[str], data_dir: str | None) -> str:
+    """The first of these data sets that lies prepared in a folder; where none does, the first, to be downloaded.
+
+    Args:
+      sources: names of TensorFlow Datasets or of prepared folders.
+      data_dir: see `load_dataset`.
+    """
+    import tensorflow_datasets as tfds
+
+    root = pathlib.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or tfds.core.constants.DATA_DIR).expanduser()
+    return next((source for source in sources if any(root.glob(f"{source}/*/dataset_info.json"))), sources[0])
+
+
 def _prepared_builder(tfds, name: str, source: str, data_dir: str | None):
     """The TFDS builder of data that is on disk, downloaded first if it was not, or DataError."""
     folder = pathlib.Path(source).expanduser()

@@ -1,6 +1,7 @@
 """CelebA in its official formats, built small: both sources give the same records, and the filter moves nobody."""
 
 import io
+import os
 import zipfile
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError
+from tests.data.records import store_tfds
 
 TRAIN, VALIDATION, TEST = 12, 2, 5
 COLOURS = ("Black_Hair", "Blond_Hair", "Brown_Hair")
@@ -78,6 +80,69 @@ def fixture_prepared(tmp_path_factory, official):
         patch.setattr(tfds.download.DownloadManager, "download", lambda self, _: downloaded)
         tfds.builder("celeb_a", data_dir=root).download_and_prepare()
     return root
+
+
+def store_reduced(root, rows):
+    """A folder `celeba_64` below `root`, with the middle of each picture reduced to 64 x 64 pixels."""
+    import tensorflow_datasets as tfds
+
+    def record(index):
+        middle = Image.open(io.BytesIO(picture(index))).resize((64, 64), Image.Resampling.BILINEAR, (0, 20, 178, 198))
+        buffer = io.BytesIO()
+        middle.save(buffer, "JPEG", quality=100, subsampling=0)
+        return {"file_name": file_name(index), "image": io.BytesIO(buffer.getvalue()), "identity": index,
+                "attributes": {key: bool(rows[index][key]) for key in ("Male", *COLOURS)}}
+
+    splits = {"train": range(TRAIN), "validation": range(TRAIN, TRAIN + VALIDATION),
+              "test": range(TRAIN + VALIDATION, len(rows))}
+    return store_tfds(
+        root, "celeba_64", {split: [record(index) for index in indices] for split, indices in splits.items()},
+        {"file_name": tfds.features.Text(), "identity": np.int64,
+         "image": tfds.features.Image(shape=(64, 64, 3), encoding_format="jpeg"),
+         "attributes": dict.fromkeys(("Male", *COLOURS), np.bool_)})
+
+
+@pytest.mark.parametrize("name", ["celeba_gender", "celeba_hair"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_reduced_pictures_are_the_same_records(official, rows, tmp_path, name, split):
+    store_reduced(tmp_path, rows)
+    whole, reduced = (load_dataset(name, data_dir=str(root), split=split) for root in (official, tmp_path))
+    assert reduced.images.shape == whole.images.shape and reduced.class_names == whole.class_names
+    assert np.abs(reduced.images.astype(int) - whole.images).max() <= 8  # They were a JPEG once more.
+    assert reduced.labels.tolist() == whole.labels.tolist()
+    assert (reduced.usable is None) == (whole.usable is None)
+    assert reduced.usable is None or reduced.usable.tolist() == whole.usable.tolist()
+
+
+def test_a_neighbour_of_reduced_pictures_differs_in_one_record(rows, tmp_path):
+    """Whatever a record's attributes are, no other record moves, and none becomes or ceases to be usable."""
+    changed = 5
+    store_reduced(tmp_path / "one", rows)
+    store_reduced(tmp_path / "other", [
+        {key: not value for key, value in row.items()} if index == changed else row for index, row in enumerate(rows)])
+    for name in ("celeba_gender", "celeba_hair"):
+        one, other = (load_dataset(name, data_dir=str(tmp_path / folder)) for folder in ("one", "other"))
+        np.testing.assert_array_equal(one.images, other.images)
+        usable = [data.usable if data.usable is not None else np.ones(TRAIN, bool) for data in (one, other)]
+        differs = (one.labels != other.labels) | (usable[0] != usable[1])
+        assert np.flatnonzero(differs).tolist() == [changed]
+
+
+def test_all_pictures_are_taken_where_reduced_ones_are_there_too(prepared, rows, tmp_path):
+    (tmp_path / "celeb_a").symlink_to(prepared / "celeb_a")
+    store_reduced(tmp_path, [dict.fromkeys(row, 0) for row in rows])
+    assert load_dataset("celeba_gender", data_dir=str(tmp_path)).labels.any()
+
+
+@pytest.mark.skipif(not os.path.isdir(os.path.join(os.environ.get("TFDS_DATA_DIR", ""), "celeba_64")),
+                    reason="TFDS_DATA_DIR has no celeba_64")
+def test_real_faces():
+    gender, hair = (load_dataset(name, split="test") for name in ("celeba_gender", "celeba_hair"))
+    assert gender.images.shape[1:] == (64, 64, 3) and len(gender) >= len(hair) > 1000
+    assert 0.3 < gender.labels.mean() < 0.5  # 0.42 of all pictures are of men.
+    assert (np.bincount(hair.labels) / len(hair)).min() > 0.1
+    brightness = [hair.images[hair.labels == colour][:, :12].mean() for colour in range(2)]
+    assert brightness[0] < brightness[1]  # Above the face, black hair is darker than blond hair.
 
 
 def test_images_are_the_middle_of_the_picture(official, rows):

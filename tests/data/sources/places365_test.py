@@ -1,6 +1,7 @@
 """Places365 in its official format, built small by TensorFlow Datasets' own builder."""
 
 import io
+import os
 import tarfile
 
 import numpy as np
@@ -11,6 +12,7 @@ from datalens_tf.data.partition import partition_indices, usable_indices
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.sources.places365 import CLASSES
 from datalens_tf.errors import DataError
+from tests.data.records import store_tfds
 
 # Categories of the official list, and pictures of each; airfield and yard belong to none of the classes.
 TRAIN = {"airfield": 3, "badlands": 2, "lake/natural": 4, "forest_path": 3, "yard": 2}
@@ -97,6 +99,70 @@ def test_a_record_that_changes_its_category_changes_its_own_teacher_only(prepare
         usable[record] = not usable[record]
         changed = (usable_indices(partitions, usable) != before).any(1)
         assert not changed[~(partitions == record).any(1)].any()
+
+
+TOP_LEVEL = ("indoor", "outdoor_natural", "outdoor_manmade")
+
+
+def store_reduced(root, labels, size=64):
+    """A folder `places_64` below `root`, whose pictures have shades that say which they are."""
+    import tensorflow_datasets as tfds
+
+    def record(index, label):
+        return {"file_name": f"{index:05d}.jpg", "image": io.BytesIO(picture(10 + 9 * index, size)), "label": label,
+                "category": label}
+
+    splits = {"train": labels, "validation": labels[:3]}
+    return store_tfds(
+        root, "places_64", {split: [record(*pair) for pair in enumerate(part)] for split, part in splits.items()},
+        {"file_name": tfds.features.Text(), "category": tfds.features.ClassLabel(names=["abbey", "valley", "yard"]),
+         "image": tfds.features.Image(shape=(size, size, 3), encoding_format="jpeg"),
+         "label": tfds.features.ClassLabel(names=TOP_LEVEL)})
+
+
+LABELS = (2, 2, 0, 1, 0, 1, 2)
+
+
+def test_reduced_pictures_have_the_classes_of_the_top_level(tmp_path):
+    store_reduced(tmp_path, LABELS)
+    train, test = (load_dataset("places365", data_dir=str(tmp_path), split=split) for split in ("train", "test"))
+    assert train.class_names == test.class_names == TOP_LEVEL and train.num_classes == 3
+    assert train.labels.tolist() == list(LABELS) and test.labels.tolist() == list(LABELS[:3])
+    assert train.usable is None and train.images.shape == (len(LABELS), 64, 64, 3)
+    np.testing.assert_allclose(train.images.mean((1, 2, 3)), 10 + 9 * np.arange(len(LABELS)), atol=1)
+
+
+def test_a_neighbour_of_reduced_pictures_differs_in_one_record(tmp_path):
+    """Whatever a record's class is, no other record moves."""
+    store_reduced(tmp_path / "one", LABELS)
+    store_reduced(tmp_path / "other", (*LABELS[:4], 2, *LABELS[5:]))
+    one, other = (load_dataset("places365", data_dir=str(tmp_path / folder)) for folder in ("one", "other"))
+    np.testing.assert_array_equal(one.images, other.images)
+    assert np.flatnonzero(one.labels != other.labels).tolist() == [4]
+
+
+def test_all_pictures_are_taken_where_reduced_ones_are_there_too(prepared, tmp_path):
+    (tmp_path / "places365_small").symlink_to(f"{prepared}/places365_small")
+    store_reduced(tmp_path, LABELS)
+    assert load_dataset("places365", data_dir=str(tmp_path)).class_names == tuple(CLASSES)
+
+
+def test_reduced_pictures_of_another_size_are_one_clear_line(tmp_path):
+    store_reduced(tmp_path, LABELS, size=32)
+    with pytest.raises(DataError, match="expected pictures of 64 x 64 pixels, got 32 x 32"):
+        load_dataset("places365", data_dir=str(tmp_path))
+
+
+@pytest.mark.skipif(not os.path.isdir(os.path.join(os.environ.get("TFDS_DATA_DIR", ""), "places_64")),
+                    reason="TFDS_DATA_DIR has no places_64")
+def test_real_scenes():
+    dataset = load_dataset("places365", split="test")
+    assert dataset.class_names == TOP_LEVEL and dataset.images.shape[1:] == (64, 64, 3)
+    assert (np.bincount(dataset.labels) / len(dataset)).min() > 0.2
+    # The lower edge of what people built or live in is less green than that of what grows.
+    green = dataset.images[:, -16:].astype(float)
+    green = (green[..., 1] - green[..., [0, 2]].mean(-1)).mean((1, 2))
+    assert green[dataset.labels == 1].mean() > green[dataset.labels == 0].mean()
 
 
 def test_every_category_belongs_to_one_class():
