@@ -24,6 +24,7 @@ ACCOUNTANTS = tuple(sorted(_PLACES, key=lambda name: _PLACES[name]))
 PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
 NOISES = ("rounded_gaussian", "gaussian")
+RECORDS_PER_TEACHER = 15  # of the DataLens authors' teachers: 60,000 records for 4,000
 _LARGEST_LAYER = 2**28  # weights of the generator's largest layer: a GiB, and four times that with its optimizer
 
 
@@ -43,6 +44,52 @@ class DataSpec(NamedTuple):
 
     image_shape: tuple[int, int, int]
     num_classes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """All that settings, and the choice of a method, may know of data: public facts, none of them about one record.
+
+    Attributes:
+      num_records: n, public where neighbours differ in a replaced record.
+      image_shape: (H, W, C).
+      num_classes: number of classes Y.
+      num_places: places in partitions that records have; None where each record has its own.
+    """
+
+    num_records: int
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    num_places: int | None = None
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in an image, H * W * C."""
+        return math.prod(self.image_shape)
+
+    @property
+    def num_teachers(self) -> int:
+        """The most teachers that have enough records to learn from, at least 1."""
+        return max(1, (self.num_places or self.num_records) // RECORDS_PER_TEACHER)
+
+    def __str__(self) -> str:
+        height, width, channels = self.image_shape
+        kind = {1: "grey ", 3: "colour "}.get(channels, "")
+        return (f"{self.num_records:,} {kind}picture{'s' * (self.num_records > 1)} of {height} x {width} in "
+                f"{self.num_classes:,} classes")
+
+
+class Suitability(NamedTuple):
+    """How well a method suits data.
+
+    Attributes:
+      usefulness: accuracy that a classifier of the method's images is expected to have, divided by that of one which
+        learned from the records themselves.
+      why: what this rests on, a clause.
+    """
+
+    usefulness: float
+    why: str
 
 
 def _check_declared(name: str, value: Any) -> None:
@@ -279,6 +326,25 @@ class MethodConfig(RunConfig):
         return cls(epsilon=epsilon)
 
     @classmethod
+    def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> "typing.Self":
+        """The given settings, and for the others those that work for such data and this budget.
+
+        Args:
+          facts: what is public about the data.
+          epsilon: the budget.
+          given: settings that are not to be changed.
+
+        Raises:
+          InvalidArgumentError: from the given settings.
+        """
+        return cls.for_budget(epsilon).replace(**given)
+
+    @classmethod
+    def suits(cls, facts: DataFacts, epsilon: float) -> Suitability | None:
+        """How well the method suits such data at this budget; None for one that runs only where it is named."""
+        return None
+
+    @classmethod
     def presets(cls) -> tuple[tuple[str, float], ...]:
         """Data sets and budgets for which the method has settings of their own."""
         return ()
@@ -323,6 +389,12 @@ class VotingConfig(MethodConfig):
     partition_seed: int = setting(0, "Public seed of the assignment of records to partitions.", at_least(0))
 
     GROUP: typing.ClassVar[str] = "teachers"
+
+    @classmethod
+    def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> "typing.Self":
+        """As `MethodConfig.for_data`; teachers are no more than have enough records each."""
+        default = cls.for_budget(epsilon)
+        return default.replace(**{"num_teachers": min(default.num_teachers, facts.num_teachers), **given})
 
     @property
     def num_owners(self) -> int | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epy
 
 from datalens_tf import _validate
-from datalens_tf.config import VotingConfig
+from datalens_tf.config import DataFacts, Suitability, VotingConfig
 from datalens_tf.methods.voting import VotedSynthesizer
 from datalens_tf.settings import at_least, between, one_of, positive, setting
 
@@ -25,6 +26,7 @@ with epy.lazy_imports():
 
 CHOOSE_WHEN = "you want the paper's method, with 10,000 records or more and hours of time"
 PUBLISHED_AS = "DataLens"
+_FEWEST_STEPS = 50  # that the budget pays for, where the noise is not given
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,29 @@ class DataLensConfig(VotingConfig):
                 "to be 'gaussian' where owners add shares of it: rounded shares do not add up to rounded noise")
         _validate.require(self.owner_tolerance < (self.num_owners or 1), "owner_tolerance", self.owner_tolerance,
                           f"< num_owners={self.num_owners}, the number of those who add noise")
+
+    @classmethod
+    def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> DataLensConfig:
+        """As `VotingConfig.for_data`; with the default's noise per teacher, or what pays for some steps at least.
+
+        Fewer teachers with the same noise per teacher cost more, by the square. Where too few steps would be left, the
+        noise is calibrated to `_FEWEST_STEPS` of them.
+        """
+        unit = cls()
+        config = super().for_data(facts, epsilon, {
+            "top_k": min(_validate.known("top_k", unit.top_k), -(-facts.dimension // 2)),
+            "image_shape": facts.image_shape, **given})
+        if "noise_stddev" in given:
+            return config
+        multiplier = accountants.calibrate_noise_multiplier(
+            config.num_steps or _FEWEST_STEPS, config.budget, config.delta, config.accountant)
+        affordable = math.ceil(multiplier * config.mechanism().l2_sensitivity(config.batch_size))
+        return config.replace(noise_stddev=max(
+            unit.noise_stddev / unit.num_teachers * config.num_teachers, float(affordable)))
+
+    @classmethod
+    def suits(cls, facts: DataFacts, epsilon: float) -> Suitability:
+        return Suitability(0.5, "the most accurate here of the methods with teachers")
 
     @classmethod
     def presets(cls) -> tuple[tuple[str, float], ...]:

@@ -38,12 +38,12 @@ class FederatedConfig(CriticConfig):
     """Settings of federated methods."""
 
     num_users: int | None = setting(
-        None, "Users [N], each with records of its own. With none, they are those whom the data name, or 500 where it "
-        "names none.", at_least(1), group="data")
+        None, "Users [N], each with records of its own. With none, they are those whom the data name. Where it "
+        "names none, they are 500, or as many as there are records.", at_least(1), group="data")
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the number of users, and the noise for the budget; see `RunConfig.resolved`."""
-        config = self if self.num_users is not None else self.replace(num_users=num_users or _NUM_USERS)
+        config = self if self.num_users is not None else self.replace(num_users=num_users or min(_NUM_USERS, num_records))
         return accountants.calibrated(config, config.num_steps)
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epy
 
 from datalens_tf import _validate
+from datalens_tf.config import DataFacts
 from datalens_tf.methods.voting import CompressedConfig, PateSynthesizer
 from datalens_tf.settings import at_least, setting
 
@@ -44,6 +46,11 @@ class FetchSgdConfig(CompressedConfig):
         "trained as they are for datalens, which was chosen on MNIST, whose real test split was looked at. On which "
         "data sketch_rows and sketch_columns were chosen was not recorded; take it that it was MNIST.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
+
+    @classmethod
+    def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> typing.Self:
+        """As `VotingConfig.for_data`; votes are on half of an image's coordinates at most."""
+        return super().for_data(facts, epsilon, {"top_k": min(cls().top_k, -(-facts.dimension // 2)), **given})
 
     def _check(self) -> None:
         super()._check()

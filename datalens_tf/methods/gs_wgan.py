@@ -23,12 +23,13 @@ import math
 import pathlib
 import secrets
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from etils import epy
 
 from datalens_tf import _files, _validate, rng
+from datalens_tf.config import DataFacts
 from datalens_tf.errors import DataError
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.methods.critics import CriticConfig, Critics, SanitizedStudent
@@ -79,6 +80,13 @@ class GsWganConfig(CriticConfig):
         "whose data are MNIST and Fashion-MNIST. Widths and learning rates were chosen on MNIST, whose real test split "
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
+
+    @classmethod
+    def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> typing.Self:
+        """As `MethodConfig.for_data`; discriminators are no more than have enough records each."""
+        default = cls.for_budget(epsilon)
+        return default.replace(**{
+            "num_discriminators": min(default.num_discriminators, facts.num_teachers), **given})
 
     def mechanism(self) -> sanitized_gradients.SanitizedGradients:
         """A step's: one picked discriminator's gradients for the images of a batch."""

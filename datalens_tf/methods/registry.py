@@ -8,15 +8,17 @@ Nothing else lists methods.
 import dataclasses
 import importlib
 import inspect
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from datalens_tf import _folders, _validate
 from datalens_tf import methods as _folder
-from datalens_tf.config import MethodConfig
+from datalens_tf.config import DataFacts, MethodConfig, Suitability
 from datalens_tf.methods.base import RunSynthesizer
-from datalens_tf.settings import json_fields
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.settings import declared, json_fields
 
-DEFAULT = "datalens"  # Where no method is named. The first version knew no other, and its `config.json` names none.
+DEFAULT = "datalens"  # Of presets, and of `config.json` files that name none: the first version knew no other.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,64 @@ def config_class(method: str) -> type[MethodConfig]:
 def config_classes() -> dict[str, type[MethodConfig]]:
     """The settings of all methods, by name."""
     return {method: config_class(method) for method in methods()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The method that is taken for data where none is named.
+
+    Attributes:
+      method: its name.
+      why: a clause.
+    """
+
+    method: str
+    why: str
+
+
+def having(settings: Collection[str]) -> dict[str, type[MethodConfig]]:
+    """The methods that have all of these settings.
+
+    Raises:
+      InvalidArgumentError: there is none.
+    """
+    found = {name: kind for name, kind in config_classes().items() if set(settings) <= set(declared(kind))}
+    if not found:
+        single = [f"--{name} ({', '.join(having([name]))})" for name in sorted(settings)]
+        raise InvalidArgumentError(f"Expected settings of one method, got some that no method has together: "
+                                   f"{', '.join(single)}.")
+    return found
+
+
+def best(facts: DataFacts, epsilon: float | None, settings: Collection[str] = ()) -> Choice:
+    """The method that suits data best, by what each method says of itself (`MethodConfig.suits`).
+
+    Args:
+      facts: what is public about the data.
+      epsilon: the budget; None takes 1.
+      settings: those that are given, which the method must have.
+
+    Raises:
+      InvalidArgumentError: no method has all these settings, or those that have them must be named.
+    """
+    def suitable(kinds: Mapping[str, type[MethodConfig]]) -> dict[str, Suitability]:
+        told = {name: kind.suits(facts, 1.0 if epsilon is None else epsilon) for name, kind in kinds.items()}
+        return {name: answer for name, answer in told.items() if answer is not None}
+
+    able = having(settings)
+    found, everywhere = suitable(able), suitable(config_classes())
+    if not found:
+        asked = sorted(name for name in settings if any(name not in declared(config_class(other))
+                                                        for other in everywhere))
+        raise InvalidArgumentError(f"Missing --method: no method with {', '.join(f'--{name}' for name in asked)} is "
+                                   f"taken unless it is named. Name one of {', '.join(able)}.")
+    chosen = max(found, key=lambda name: found[name].usefulness)
+    passed = sorted(name for name in everywhere if everywhere[name].usefulness > found[chosen].usefulness)
+    why = found[chosen].why
+    if passed:
+        asked = sorted(name for name in settings if any(name not in declared(config_class(other)) for other in passed))
+        why = f"{', '.join(f'--{name}' for name in asked)} asks for it"
+    return Choice(chosen, why)
 
 
 def preset(name: str, epsilon: float | None = 1.0, method: str = DEFAULT) -> MethodConfig:
