@@ -54,13 +54,13 @@ class DataFacts:
       num_records: n, public where neighbours differ in a replaced record.
       image_shape: (H, W, C).
       num_classes: number of classes Y.
-      num_places: places in partitions that records have; None where each record has its own.
+      num_slots: places in partitions that records have; None where each record has its own.
     """
 
     num_records: int
     image_shape: tuple[int, int, int]
     num_classes: int
-    num_places: int | None = None
+    num_slots: int | None = None
 
     @property
     def dimension(self) -> int:
@@ -70,7 +70,7 @@ class DataFacts:
     @property
     def num_teachers(self) -> int:
         """The most teachers that have enough records to learn from, at least 1."""
-        return max(1, (self.num_places or self.num_records) // RECORDS_PER_TEACHER)
+        return max(1, (self.num_slots or self.num_records) // RECORDS_PER_TEACHER)
 
     def __str__(self) -> str:
         height, width, channels = self.image_shape

@@ -54,6 +54,15 @@ def below(count: int) -> float:
     return float(f"1e-{len(str(count))}")
 
 
+def automatic(num_records: int) -> float:
+    """A delta for so many records: 1e-5, or the largest power of ten below a tenth of 1/n, if that is smaller.
+
+    It is a function of n alone, which is public where neighbours differ in a replaced record. There are no more users
+    than records, so that it is small enough for users, too.
+    """
+    return min(1e-5, below(10 * num_records))
+
+
 def _ratio(delta: float, count: int, unit: str) -> str:
     return f"delta = {delta:g} is {delta * count:.2g}/n, for n = {count} {unit}."
 

@@ -136,8 +136,8 @@ Methods of train, by --method (datalens methods says when to choose which):
 Data, by --dataset (datalens train --help says more):
 {listed(data_registry.known_datasets())}
 
-What most people need of train: --method (default: {method_registry.DEFAULT}), --dataset, --epsilon (default: that of
-the data set's preset, else 1), --delta (default: 1e-05), --output_dir, and --resume after an interruption.
+What most people need of train: --dataset, --epsilon (default: that of the data set's preset, else 1),
+--output_dir, and --resume after an interruption. Without --method, what suits the data best is taken.
 
 {textwrap.fill(f"Exit status: {statuses}.", help_width())}
 """

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import textwrap
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from absl.flags import argparse_flags
@@ -133,18 +133,22 @@ def table(rows: Collection[tuple[str, str]], indent: int = 2, column: int | None
     return "\n".join(line.rstrip() for line in lines)
 
 
-def add_settings(parser: Parser, settings: type[Settings], names: Collection[str] | None = None, *, brief: bool = False
-                 ) -> None:
+def add_settings(parser: Parser, settings: type[Settings] | Iterable[type[Settings]],
+                 names: Collection[str] | None = None, *, brief: bool = False) -> None:
     """A flag for each of the settings, or for those that are named, by groups; absent from the namespace unless given.
 
     Args:
       parser: gets the flags.
-      settings: class that declares them.
+      settings: class that declares them; or several, of which each flag takes what any of them takes.
       names: which ones; None for all that have a flag.
       brief: whether the help is the first sentence of what is declared.
     """
-    chosen = {name: setting for name, setting in declared(settings).items()
-              if name not in _NOT_FLAGS and (names is None or name in names)}
+    chosen: dict[str, Setting] = {}
+    for kind in [settings] if isinstance(settings, type) else settings:
+        for name, setting in declared(kind).items():
+            wanted = name not in _NOT_FLAGS and (names is None or name in names)
+            if wanted and (name not in chosen or (setting.is_optional and not chosen[name].is_optional)):
+                chosen[name] = setting
     for key in sorted({setting.group for setting in chosen.values()}, key=[*_GROUPS].index):
         group = parser.add_argument_group(_GROUPS[key])
         for name, setting in chosen.items():

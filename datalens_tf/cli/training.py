@@ -4,53 +4,72 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeGuard
 
 from etils import epy
 
-from datalens_tf import _text
+from datalens_tf import _text, _validate
+from datalens_tf.accounting import delta as deltas
 from datalens_tf.cli import common
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings, table
-from datalens_tf.config import MethodConfig, PerformanceOptions, VotingConfig
-from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.config import DataFacts, MethodConfig, PerformanceOptions, VotingConfig
+from datalens_tf.errors import CheckpointError, DataError, DataLensError, InvalidArgumentError
 from datalens_tf.methods import registry
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
     from datalens_tf.accounting import statement as statements
+    from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.training import callbacks, distributed, run_folder
 
 # Filled in where they are None: by the data, or by the budget.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
+_AUTO = "auto"  # A delta that follows from the number of records.
 
 
 def _add_arguments(parser: Parser) -> None:
     """Adds the flags of the method that the words name, or that the run has which they resume."""
     common.add_run_arguments(parser)
     parser.add_argument("--method", metavar="NAME",
-                        help=f"how to train (default: {registry.DEFAULT}); datalens methods says when to choose which")
+                        help="how to train (default: what suits the data best; a line says which method that is); "
+                             "datalens methods says when to choose which")
     parser.add_argument("--preset", metavar="NAME", help=common.preset_help())
-    named = _named_method(parser.words)
-    method = named or registry.DEFAULT
-    found = registry.config_class(method)
-    add_settings(parser, found)
+    method = _named_method(parser.words)
+    add_settings(parser, registry.config_classes().values() if method is None else registry.config_class(method))
     add_settings(parser, PerformanceOptions)
-    if named is None:
+    _add_auto_delta(parser)
+    if method is None:
         parser.page = lambda: _page(parser)
     else:
         about = registry.methods()[method]
         parser.description = f"Method {method}. {about.summary} Choose this when {about.choose_when}."
-    parser.explain_unknown = lambda name: _of_other_methods(name, method)
+        parser.explain_unknown = functools.partial(_of_other_methods, method=method)
+
+
+def _add_auto_delta(parser: Parser) -> None:
+    """Lets `--delta` be `auto`, too."""
+    def read(text: str) -> float | str:
+        return _AUTO if text.lower() == _AUTO else float(text)
+
+    read.__name__ = "float"  # Named in argparse's message.
+    action = next(action for action in parser._actions if action.dest == "delta")
+    action.type = read
+    action.help = (f"{declared(MethodConfig)['delta'].help} It may be auto, a function of the number n of records "
+                   "alone: 1e-05, and at most a tenth of 1/n. (default: that of the data set's preset, else auto)")
 
 
 def _named_method(words: Sequence[str]) -> str | None:
-    """The method that the words name, or that the run has which they resume; None where neither says it."""
+    """The method that the words name, or that the run has which they resume; None where neither says it.
+
+    A preset without a method is one of the default method.
+    """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("--method", "--output_dir"):
+    for name in ("--method", "--output_dir", "--preset"):
         first.add_argument(name)
     first.add_argument("--resume", action="store_true")
     try:
@@ -62,7 +81,7 @@ def _named_method(words: Sequence[str]) -> str | None:
             return common.stored_config(pathlib.Path(found.output_dir)).method
         except DataLensError:  # The command says what is wrong with the run.
             return None
-    return found.method
+    return found.method or (None if found.preset is None else registry.DEFAULT)
 
 
 def _of_other_methods(name: str, method: str) -> str | None:
@@ -79,10 +98,10 @@ def _page(parser: Parser) -> str:
 
 Train a generator and write a run folder. What most people need:
 {table([
-    ("--method NAME", f"one of the methods below (default: {registry.DEFAULT})"),
+    ("--method NAME", "one of the methods below (default: what suits the data best)"),
     ("--dataset NAME", "the sensitive data, one of the kinds below"),
     ("--epsilon X", "privacy budget (default: the smallest of the data set's preset, else 1)"),
-    ("--delta X", "the budget's other half (default: 1e-05)"),
+    ("--delta X", "the budget's other half (default: 1e-05, and at most a tenth of 1/n for your own data)"),
     ("--preset NAME", "the settings made for a data set (default: those for --dataset, if there are any)"),
     ("--output_dir FOLDER", "the run folder, new or with --resume"),
     ("--resume", "continue an interrupted run with its own settings"),
@@ -102,8 +121,10 @@ datalens train --method NAME --help lists all settings of a method, each with it
 def _train(args: argparse.Namespace) -> None:
     """`datalens train`."""
     folder = pathlib.Path(args.output_dir)
-    config, place = _training_config(args, folder)
+    _check_folder(args, folder)
     options = PerformanceOptions(**given_settings(args, PerformanceOptions))
+    plan = _resumed(args, folder) if args.resume else planned(args)
+    config, place = plan.config, plan.place
     has_teachers = isinstance(config, VotingConfig)
     if options.distribute is None:
         options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
@@ -113,15 +134,16 @@ def _train(args: argparse.Namespace) -> None:
     if has_teachers:
         common.one_core_per_operation(options.num_threads or os.cpu_count() or 1)
     dataset: Any
-    if isinstance(config, VotingConfig) and config.num_owners:
+    if _has_owners(config):
         if options.distribute is None:
             raise InvalidArgumentError(f"Missing --distribute: with num_owners={config.num_owners} say where the "
                                        "owners are, for example --distribute ray.")
         dataset = distributed.Owners(config.replace(dataset=place), options, args.data_dir)
         dataset.name = config.dataset
     else:
-        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes)
-        dataset = dataclasses.replace(loaded, name=config.dataset)
+        dataset = dataclasses.replace(_validate.known("dataset", plan.dataset), name=config.dataset)
+    if plan.chosen is not None:
+        print(plan.chosen, flush=True)
     files = run_folder.RunFolder(folder)
     files.create()
     if not args.resume:
@@ -146,30 +168,46 @@ def _train(args: argparse.Namespace) -> None:
     print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
 
 
-def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[MethodConfig, str]:
-    """Settings of the run to start or to resume, and where its data is.
+class Plan(NamedTuple):
+    """What is trained on what.
 
-    Refuses to start over a run, or to resume with other settings.
+    Attributes:
+      config: settings of the run.
+      place: where its data is.
+      dataset: the data; None where owners keep them.
+      chosen: line that says which method was taken and why; None where it was named.
     """
+
+    config: MethodConfig
+    place: str
+    dataset: datasets.Dataset | None
+    chosen: str | None = None
+
+
+def _check_folder(args: argparse.Namespace, folder: pathlib.Path) -> None:
+    """Refuses to start over a run."""
     holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/releases", "private/data.json"))
     if holds_run and not args.resume:
         raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
     if args.resume and not holds_run:
         raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
-    if not args.resume:
-        given = given_settings(args, registry.config_class(getattr(args, "method", registry.DEFAULT)))
-        if not (hasattr(args, "preset") or "dataset" in given):
-            raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
-        config = _fresh_config(args, given)
-        place = common.located(config.dataset)
-        return config.replace(dataset=args.data_name or _text.without_folders(place)), place
+
+
+def _resumed(args: argparse.Namespace, folder: pathlib.Path) -> Plan:
+    """Takes up the run of a folder; refuses other settings than it has."""
     stored = common.stored_config(folder)
     given = given_settings(args, registry.config_class(getattr(args, "method", stored.method)))
-    if hasattr(args, "preset") or given.get("method", stored.method) != stored.method:
-        wanted = _fresh_config(args, given)
+    preset = getattr(args, "preset", None)
+    wanted: Any = stored
+    if given.get("delta") == _AUTO:  # The run has it as a number.
+        del given["delta"]
+    if given.get("method", stored.method) != stored.method:
+        wanted = registry.config_class(given["method"])()
+    elif preset is not None and preset in _own_presets(type(stored)):
+        wanted = common.preset_config(argparse.Namespace(**{**vars(args), "method": stored.method})).replace(**given)
     else:
         wanted = stored.replace(**given)
-    asked = wanted.dataset if "dataset" in given or hasattr(args, "preset") else None
+    asked = given.get("dataset", preset)
     place, name = common.data_of_run(folder, stored.dataset, asked, args.data_name)
     wanted = wanted.replace(dataset=name)
     for field in dataclasses.fields(stored):
@@ -178,18 +216,110 @@ def _training_config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[Me
         if mine != theirs and not (field.name in _RESOLVED and mine is None):
             raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
                                   "same settings (--resume alone takes them), or choose another --output_dir.")
-    return stored, place
+    return Plan(stored, place, None if _has_owners(stored) else _loaded(args, stored, place))
 
 
-def _fresh_config(args: argparse.Namespace, given: dict[str, Any]) -> MethodConfig:
-    """The preset's settings, else those of the data set's own preset, else those for any data; with the given ones."""
-    known = given.get("dataset") in {dataset for dataset, _ in registry.presets()}
-    if hasattr(args, "preset") or known:
-        base = common.preset_config(args)
-    else:
-        kind = registry.config_class(given.get("method", registry.DEFAULT))
-        base = kind.for_budget(given.get("epsilon", kind().epsilon))
-    return base.replace(**given)
+def planned(args: argparse.Namespace) -> Plan:
+    """The method for a new run, its settings, and its data.
+
+    Raises:
+      InvalidArgumentError: from the settings.
+      DataError: from the data, or they are too few for so many teachers.
+    """
+    named = getattr(args, "method", registry.DEFAULT if hasattr(args, "preset") else None)
+    names = [name for kind in registry.config_classes().values() for name in declared(kind) if hasattr(args, name)]
+    given: dict[str, Any] = {name: getattr(args, name) for name in names}
+    if not (hasattr(args, "preset") or "dataset" in given):
+        raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
+    kinds = registry.having(given) if named is None else {named: registry.config_class(named)}
+    delta = given.pop("delta", None)
+    checked = given | ({} if delta in (None, _AUTO) else {"delta": delta})
+    sound = _accepting(args, kinds, checked)  # Mistakes are told before data is loaded.
+    place = common.located(sound.dataset)
+    name = args.data_name or _text.without_folders(place)
+    if _has_owners(sound):
+        return Plan(sound.replace(dataset=name), place, None)
+    dataset = _loaded(args, sound, place)
+    facts = DataFacts(num_records=len(dataset), image_shape=dataset.image_shape, num_classes=dataset.num_classes,
+                      num_slots=dataset.num_slots)
+    chosen = None
+    if named is None:
+        choice = registry.best(facts, _epsilon(args, next(iter(kinds.values()))), given)
+        named, chosen = choice.method, describe(choice, facts)
+    preset = getattr(args, "preset", None) or given.get("dataset")
+    if delta is None and preset in {dataset for dataset, _ in registry.presets()}:
+        delta = registry.preset(str(preset)).delta
+    given["delta"] = deltas.automatic(len(dataset)) if delta in (None, _AUTO) else delta
+    config = _fresh_config(args, registry.config_class(named), given, facts)
+    config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)  # Refuses what such images cannot be.
+    _check_teachers(config, facts, given)
+    return Plan(config.replace(dataset=name), place, dataset, chosen)
+
+
+def describe(choice: registry.Choice, facts: DataFacts) -> str:
+    """The line that says which method was taken for data, and why."""
+    others = "" if choice.method == registry.DEFAULT else f" DataLens' teachers train by --method {registry.DEFAULT}."
+    return f"method {choice.method} for {facts}: {choice.why}.{others}"
+
+
+def _has_owners(config: MethodConfig) -> TypeGuard[VotingConfig]:
+    """Whether data are with owners, so that nothing is known of them here."""
+    return isinstance(config, VotingConfig) and bool(config.num_owners)
+
+
+def _loaded(args: argparse.Namespace, config: MethodConfig, place: str) -> datasets.Dataset:
+    """The records of a run with these settings."""
+    return data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes)
+
+
+def _accepting(args: argparse.Namespace, kinds: Mapping[str, type[MethodConfig]], given: dict[str, Any]
+               ) -> MethodConfig:
+    """Settings of the first method that takes the given ones; raises what the first one says where none does."""
+    errors = []
+    for kind in kinds.values():
+        try:
+            return _fresh_config(args, kind, given)
+        except InvalidArgumentError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _own_presets(kind: type[MethodConfig]) -> set[str]:
+    """Data sets for which a method has settings of its own."""
+    return {dataset for dataset, _ in kind.presets()}
+
+
+def _epsilon(args: argparse.Namespace, kind: type[MethodConfig]) -> float | None:
+    """The budget that is given, else the smallest of the data set's preset, else 1."""
+    if kind.ADJACENCY == "none":
+        return getattr(args, "epsilon", None)
+    name = getattr(args, "preset", None) or args.dataset
+    return getattr(args, "epsilon", min((made for dataset, made in registry.presets() if dataset == name), default=1.0))
+
+
+def _fresh_config(args: argparse.Namespace, kind: type[MethodConfig], given: dict[str, Any],
+                  facts: DataFacts | None = None) -> MethodConfig:
+    """The method's settings for the data set, else those for such data, where they are known; with the given ones."""
+    name, epsilon = getattr(args, "preset", None) or given["dataset"], _epsilon(args, kind)
+    if name in _own_presets(kind) or (hasattr(args, "preset") and kind.presets()):
+        return kind.preset(name, epsilon).replace(**given)
+    given = {"dataset": name, **given}
+    return kind.for_budget(epsilon).replace(**given) if facts is None else kind.for_data(facts, epsilon, given)
+
+
+def _check_teachers(config: MethodConfig, facts: DataFacts, given: dict[str, Any]) -> None:
+    """Refuses more teachers than there are records, with the flags that work."""
+    slots = facts.num_slots or facts.num_records
+    if not isinstance(config, VotingConfig) or config.num_teachers <= slots:
+        return
+    free = {name: value for name, value in given.items() if name not in ("num_teachers", "noise_stddev")}
+    able = type(config).for_data(facts, config.epsilon, {**free, "delta": config.delta})
+    flags = f"--num_teachers {able.num_teachers}"
+    if able.noise_stddev is not None:
+        flags += f" --noise_stddev {able.noise_stddev:g}"
+    shared = "" if slots == facts.num_records else f", with {slots} different names of files"
+    raise DataError(f"Expected at least one record per teacher, got num_records={facts.num_records} < num_teachers="
+                    f"{config.num_teachers}{shared}. For so many take {flags}.")
 
 
 COMMANDS = {"train": Command(_add_arguments, _train)}

@@ -43,7 +43,9 @@ class FederatedConfig(CriticConfig):
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         """Fills in the number of users, and the noise for the budget; see `RunConfig.resolved`."""
-        config = self if self.num_users is not None else self.replace(num_users=num_users or min(_NUM_USERS, num_records))
+        config = self
+        if config.num_users is None:
+            config = config.replace(num_users=num_users or min(_NUM_USERS, num_records))
         return accountants.calibrated(config, config.num_steps)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from datalens_tf import _folders, _validate
 from datalens_tf import methods as _folder
 from datalens_tf.config import DataFacts, MethodConfig, Suitability
-from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import declared, json_fields
 
 DEFAULT = "datalens"  # Of presets, and of `config.json` files that name none: the first version knew no other.

@@ -4,9 +4,9 @@ from datalens_tf.training import callbacks
 
 # A run of seconds: four teachers, tiny networks.
 TINY = [
-    "--num_teachers=4", "--num_steps=4", "--top_k=10", "--batch_size=4", "--noise_stddev=20", "--epsilon=100",
-    "--generator_filters=4", "--generator_units=16", "--discriminator_filters=4", "--discriminator_units=8",
-    "--latent_dim=4", "--warmup_teacher_steps=1", "--teacher_steps=1"]
+    "--method=datalens", "--num_teachers=4", "--num_steps=4", "--top_k=10", "--batch_size=4", "--noise_stddev=20",
+    "--epsilon=100", "--generator_filters=4", "--generator_units=16", "--discriminator_filters=4",
+    "--discriminator_units=8", "--latent_dim=4", "--warmup_teacher_steps=1", "--teacher_steps=1"]
 
 
 def on_step(monkeypatch, action):

@@ -54,7 +54,8 @@ def test_settings_of_a_method_are_those_for_the_budget(dataset, epsilon, cluster
     """Whether or not the data set has a preset of DataLens."""
     _, args = cli.parse(["train", "--method=datalens_plus", f"--dataset={dataset}", f"--epsilon={epsilon}",
                          "--output_dir=R", "--fit_steps=7"])
-    config = training._fresh_config(args, given_settings(args, config_class("datalens_plus")))
+    kind = config_class("datalens_plus")
+    config = training._fresh_config(args, kind, given_settings(args, kind))
     assert (config.num_clusters, config.dataset, config.fit_steps) == (clusters, dataset, 7)
 
 
