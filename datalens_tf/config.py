@@ -12,7 +12,16 @@ from typing import Any, NamedTuple, Protocol
 
 from datalens_tf import _folders, _text, _validate, bounds
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.settings import LARGEST_NUM_CLASSES, Settings, at_least, between, one_of, positive, setting
+from datalens_tf.settings import (
+    LARGEST_NUM_CLASSES,
+    SMALLEST_SIDE,
+    Settings,
+    at_least,
+    between,
+    one_of,
+    positive,
+    setting,
+)
 
 if typing.TYPE_CHECKING:  # The command line reads settings, and must not wait for what prices them.
     import dp_accounting
@@ -30,15 +39,15 @@ _LARGEST_LAYER = 2**28  # weights of the generator's largest layer: a GiB, and f
 
 def _check_image_shape(name: str, shape: Any) -> None:
     sound = (isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(size, int) and size > 0 for size in shape)
-             and shape[0] % 4 == shape[1] % 4 == 0)
-    _validate.require(sound, name, shape, "to be (H, W, C) with H and W divisible by 4")
+             and min(shape[:2]) >= SMALLEST_SIDE)
+    _validate.require(sound, name, shape, f"to be (H, W, C) with H and W at least {SMALLEST_SIDE}")
 
 
 class DataSpec(NamedTuple):
     """Public facts about the images that a run learns from, and that a generator is built for.
 
     Attributes:
-      image_shape: (H, W, C), H and W divisible by 4.
+      image_shape: (H, W, C).
       num_classes: number of classes Y.
     """
 
@@ -109,9 +118,9 @@ class DataConfig(Settings):
         "arrays", "Sensitive data by its name; `datalens train --help` lists the kinds. The default stands for images "
         "that were passed to `fit`.")
     image_shape: tuple[int, int, int] | None = setting(
-        None, "Shape (H, W, C) of an image, H and W divisible by 4; none until the data is known.", _check_image_shape)
+        None, "Shape (H, W, C) of an image; none until the data is known.", _check_image_shape)
     num_classes: int | None = setting(
-        None, "Number of classes Y, which is public; none until the data is known.", at_least(2))
+        None, "Number of classes Y, which is public; none until the data is known.", at_least(1))
     classes: tuple[str, ...] | None = setting(
         None, "Public classes: a number, names with commas, or a file of names. They are declared to be public, so "
         "records of other classes keep their place and contribute nothing. With none, the classes are those of the "
@@ -314,7 +323,7 @@ class MethodConfig(RunConfig):
         super()._check()
         if self.image_shape is not None:
             height, width, _ = self.image_shape
-            weights = self.generator_units * self.generator_filters * height * width // 16
+            weights = self.generator_units * self.generator_filters * (-(-height // 4)) * (-(-width // 4))
             _validate.require(
                 weights <= _LARGEST_LAYER, "generator_units", self.generator_units,
                 f"to give the generator a layer of at most {_LARGEST_LAYER:,} weights; with generator_filters="

@@ -28,6 +28,10 @@ class InterruptionWarning(UserWarning):
     """Charges to the privacy budget that were lost in an interruption, and what that means for the rest of the run."""
 
 
+class DataWarning(UserWarning):
+    """Data that can be used, and is perhaps not what was meant."""
+
+
 class DataError(DataLensError):
     """A data set that is missing, unreadable, or not what it must be."""
 

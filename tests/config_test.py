@@ -83,8 +83,8 @@ def test_settings_cannot_change():
 
 
 @pytest.mark.parametrize("name,value", [
-    ("method", "other"), ("image_shape", (28, 28)), ("image_shape", (28, 30, 1)), ("image_shape", (0, 4, 1)),
-    ("image_shape", (8.0, 8, 1)), ("num_classes", 1), ("num_teachers", 0), ("num_teachers", 2.0), ("batch_size", 0),
+    ("method", "other"), ("image_shape", (28, 28)), ("image_shape", (28, 3, 1)), ("image_shape", (0, 4, 1)),
+    ("image_shape", (8.0, 8, 1)), ("num_classes", 0), ("num_teachers", 0), ("num_teachers", 2.0), ("batch_size", 0),
     ("top_k", 0), ("top_k", True), ("clip", 0.0), ("clip", -1.0), ("noise_stddev", 0.0), ("noise_stddev", -1.0),
     ("noise_stddev", math.nan), ("noise_stddev", math.inf), ("noise_stddev", "5"), ("quantization", "none"),
     ("vote_threshold", -0.1), ("vote_threshold", 1.1), ("step_size", 0.0), ("latent_dim", 0),

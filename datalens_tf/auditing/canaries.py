@@ -23,7 +23,7 @@ from datalens_tf import _validate, rng
 from datalens_tf.auditing.releases import best_one_run_bound
 from datalens_tf.config import PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import Dataset, to_unit
-from datalens_tf.data.partition import partition_indices, usable_indices
+from datalens_tf.data.partition import teacher_indices
 from datalens_tf.errors import CheckpointError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource
@@ -100,8 +100,7 @@ def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.Pat
     _validate.integer("num_canaries", num_canaries, at_least=2)
     _validate.require(num_canaries <= config.num_teachers, "num_canaries", num_canaries,
                       f"<= {config.num_teachers}, the number of teachers")
-    partitions = usable_indices(
-        partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
+    partitions = teacher_indices(dataset, config.num_teachers, config.partition_seed)
     canaries = Canaries.make(dataset, partitions, num_canaries, seed)
     # In a file, where the teachers can be found after the run.
     trainer = Trainer(config, canaries.insert(dataset, canaries.coins), run_dir, callbacks=callbacks,

@@ -32,7 +32,7 @@ from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data.datasets import Dataset, to_unit, with_data
 from datalens_tf.data.identity import Fingerprint, identity_of
-from datalens_tf.data.partition import partition_indices
+from datalens_tf.data.partition import partition_indices, slot_shards
 from datalens_tf.errors import BudgetExhaustedError, DataError
 from datalens_tf.mechanisms.gnmax import (
     NO_ANSWER,
@@ -144,13 +144,15 @@ class Plan:
         return _validate.known("accountant", self.config.accountant)
 
 
-def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarray | None = None) -> Plan:
+def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarray | None = None,
+              slots: np.ndarray | None = None) -> Plan:
     """Deals records to teachers and calibrates the noise, so that no record pays more than its budget.
 
     Args:
       config: settings with num_classes.
       num_records: n.
       budgets: epsilon of each record, float [n], public, where individualization asks for them; else None.
+      slots: records that share a slot share a teacher, see `Dataset`.
 
     Raises:
       InvalidArgumentError: budgets without individualization or the reverse, or ones that are no budgets.
@@ -161,10 +163,15 @@ def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarra
     votes = individual.votes_per_record(budgets, config.budget_precision)
     weights = np.ones(config.num_teachers, np.int64)
     partitions: Sequence[np.ndarray]
+    if slots is not None and config.individualization != "none":
+        raise DataError("Expected files of different names for budgets of single records: give every file a name of "
+                        "its own.")
     if config.individualization == "upsampling":
         partitions = individual.upsampled_partitions(votes, config.num_teachers, config.partition_seed)
     elif config.individualization == "weighting":
         partitions, weights = individual.weighted_partitions(votes, config.num_teachers, config.partition_seed)
+    elif slots is not None:
+        partitions = slot_shards(slots, config.num_teachers, config.partition_seed)
     else:
         partitions = list(partition_indices(num_records, config.num_teachers, config.partition_seed))
     plan = Plan(config=config, partitions=partitions, weights=weights, groups=individual.budget_groups(budgets, votes))
@@ -193,7 +200,7 @@ def split_queries(public: Dataset, config: PateClassifierConfig) -> tuple[np.nda
     order = rng.stream(config.seed, "queries").permutation(len(public))
     asked, rest = np.sort(order[:config.num_queries]), np.sort(order[config.num_queries:])
     return public.images[asked], dataclasses.replace(public, images=public.images[rest], labels=public.labels[rest],
-                                                     usable=None, users=None)
+                                                     usable=None, users=None, slots=None)
 
 
 def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarray, run_dir: str | os.PathLike, *,
@@ -223,7 +230,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
         raise DataError(f"Expected queries of shape {[config.num_queries, *dataset.image_shape]}, got "
                         f"{list(queries.shape)}.")
     config = with_data(config, dataset)
-    plan = make_plan(config, len(dataset), budgets)
+    plan = make_plan(config, len(dataset), budgets, dataset.slots)
     config, mechanism, event = plan.config, plan.mechanism(), plan.event()
     noise = (mechanism.noise_class() if config.insecure_noise_seed is None
              else InsecureSeededNoise(config.insecure_noise_seed))

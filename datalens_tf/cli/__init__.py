@@ -22,7 +22,7 @@ from etils import epy
 
 from datalens_tf import __version__, _validate
 from datalens_tf.cli.parser import Parser, help_width, table
-from datalens_tf.errors import DataLensError, InterruptionWarning, PrivacyWarning
+from datalens_tf.errors import DataLensError, DataWarning, InterruptionWarning, PrivacyWarning
 from datalens_tf.settings import check_magnitudes
 
 with epy.lazy_imports():
@@ -147,7 +147,7 @@ What most people need of train: --dataset, --epsilon (default: that of the data 
 def _warnings_in_one_line() -> Iterator[None]:
     """Shows warnings of ours on stderr as errors are: without a place in the code."""
     with warnings.catch_warnings():
-        others, ours = warnings.showwarning, (PrivacyWarning, InterruptionWarning)
+        others, ours = warnings.showwarning, (PrivacyWarning, InterruptionWarning, DataWarning)
 
         def show(message, category, *place):
             if issubclass(category, ours):

@@ -9,12 +9,11 @@ import numpy as np
 
 from datalens_tf import _files, _validate
 from datalens_tf.errors import DataError
-from datalens_tf.settings import LARGEST_IMAGE, LARGEST_NUM_CLASSES
+from datalens_tf.settings import LARGEST_IMAGE, LARGEST_NUM_CLASSES, SMALLEST_SIDE
 
 SPLITS = ("train", "test")
 _LONGEST_NAME = 1024  # bytes of a user's name
 COLORS = {"grey": 1, "rgb": 3}  # and their channels
-SMALLEST_SIDE = 4  # pixels of an image
 CHUNK = 1000  # records that `chunks` has at once
 
 
@@ -23,7 +22,7 @@ class Dataset:
     """Labelled images.
 
     Attributes:
-      images: uint8 [n, H, W, C], or float32 in [0, 1] where the source holds floats. H and W are divisible by 4.
+      images: uint8 [n, H, W, C], or float32 in [0, 1] where the source holds floats.
       labels: int64 [n] in [0, num_classes).
       num_classes: number of classes Y. Treated as public: declare classes where the labels must not be asked.
       name: what the data was loaded as.
@@ -90,7 +89,7 @@ class Pictures:
         if self.image_size is not None:
             _validate.require(len(self.image_size) == 2, "image_size", self.image_size, "to be (H, W)")
             for side in self.image_size:
-                _validate.integer("image_size", side, at_least=SMALLEST_SIDE)
+                _validate.integer("image_size", side, at_least=8)
         if self.color is not None:
             _validate.one_of("color", self.color, COLORS)
 
@@ -185,6 +184,39 @@ def usable_only(dataset: Dataset) -> Dataset:
         slots=None if dataset.slots is None else np.unique(dataset.slots[dataset.usable], return_inverse=True)[1])
 
 
+def shaped(dataset: Dataset, pictures: Pictures) -> Dataset:
+    """A data set whose images have the size and the colour that are asked for; each depends on its own image alone.
+
+    Images are cut and resampled as pictures of a folder are. Those that fit already are left alone, to the bit.
+
+    Args:
+      dataset: of any images.
+      pictures: what is asked for; what is None there is kept.
+
+    Raises:
+      DataError: a colour is asked of images that have neither one channel nor three.
+    """
+    from PIL import Image, ImageOps
+
+    height, width, channels = dataset.image_shape
+    size = pictures.image_size or (height, width)
+    wanted = channels if pictures.color is None else COLORS[pictures.color]
+    if (*size, wanted) == dataset.image_shape:
+        return dataset
+    if wanted != channels and channels not in COLORS.values():
+        raise DataError(f"{dataset.name}: expected images of 1 or 3 channels for color={pictures.color!r}, got "
+                        f"{channels}.")
+    images = np.empty((len(dataset), *size, wanted), dataset.images.dtype)
+    for number, image in enumerate(dataset.images):
+        if wanted == 1 < channels:
+            image = image.astype(np.float32) @ np.array([[0.299], [0.587], [0.114]], np.float32)
+        planes = [np.asarray(ImageOps.fit(Image.fromarray(image[..., channel].astype(np.float32)), size[::-1],
+                                          Image.Resampling.BILINEAR)) for channel in range(image.shape[-1])]
+        found = np.stack(planes, -1)
+        images[number] = np.rint(found) if images.dtype == np.uint8 else np.clip(found, 0, 1)
+    return dataclasses.replace(dataset, images=images)
+
+
 def padded(records: np.ndarray, size: int) -> np.ndarray:
     """Records and zeros behind them, `size` in all: what is computed of a batch is rounded as its shape has it.
 
@@ -206,7 +238,7 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
     """Checks arrays and makes a Dataset of them; the order of records is kept.
 
     Args:
-      images: uint8, or float in [0, 1]; [n, H, W, C] or [n, H, W]. H and W divisible by 4.
+      images: uint8, or float in [0, 1]; [n, H, W, C] or [n, H, W].
       labels: integers in [0, num_classes), [n]; any integers where classes are declared.
       num_classes: number of classes; None takes the largest label + 1. Larger labels are an error.
       name: named in errors and in the result.
@@ -268,8 +300,9 @@ def check_images(header: _files.ArrayHeader, name: str) -> None:
         raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {shape}.")
     if not header.nbytes:
         raise DataError(f"{name}: expected at least one record, got images of shape {shape}.")
-    if shape[1] % 4 or shape[2] % 4:
-        raise DataError(f"{name}: expected H and W divisible by 4, got images of shape {shape}. Pad or resize them.")
+    if min(shape[1:3]) < SMALLEST_SIDE:
+        raise DataError(f"{name}: expected H and W of at least {SMALLEST_SIDE}, got images of shape {shape}. Choose an "
+                        "--image_size.")
     if math.prod(shape[1:]) > LARGEST_IMAGE:
         raise DataError(f"{name}: expected at most {LARGEST_IMAGE:,} numbers per image, got images of shape {shape}. "
                         "Resize them.")

@@ -55,7 +55,8 @@ Identity = Mapping[str, Any]  # JSON values and fingerprints, by what they are o
 
 def identity_of(dataset: Dataset, **more: Any) -> dict[str, Any]:
     """Identity of a data set: its number of records, a fingerprint of them, and what the caller adds."""
-    return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset), **more}
+    slots = {} if dataset.slots is None else {"slots": Fingerprint(dataset.slots)}
+    return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset), **slots, **more}
 
 
 def encode(identity: Identity) -> str:

@@ -42,6 +42,44 @@ def partition_indices(num_records: int, num_teachers: int, seed: int) -> np.ndar
     return order.astype(np.int64).reshape(num_teachers, shard_size)
 
 
+def teacher_indices(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarray:
+    """Records that each teacher trains on: slots are dealt, and with them all their records.
+
+    Where every record has a slot of its own, this is `usable_indices` of `partition_indices`. Otherwise teachers have
+    as many records as the one with the most, theirs repeated. A record that changes its class, or can no longer be
+    read, stays with its teacher.
+
+    Args:
+      dataset: the records.
+      num_teachers: N.
+      seed: public seed of the dealing.
+
+    Returns:
+      int64 [N, records per teacher].
+
+    Raises:
+      DataError: fewer records, or fewer slots, than teachers.
+    """
+    if dataset.slots is None:
+        return usable_indices(partition_indices(len(dataset), num_teachers, seed), dataset.usable)
+    shards = slot_shards(dataset.slots, num_teachers, seed)
+    size = max(map(len, shards))
+    return np.stack([np.resize(usable_indices(shard[None], dataset.usable)[0], size) for shard in shards])
+
+
+def slot_shards(slots: np.ndarray, num_teachers: int, seed: int) -> list[np.ndarray]:
+    """The records of each teacher, N arrays of indices, none empty; see `teacher_indices`."""
+    num_slots = int(slots.max()) + 1
+    if num_slots < num_teachers:
+        raise DataError(f"Expected at most {num_slots} teachers, got {num_teachers}: there are no more file names, and "
+                        "files of one name in several classes share a teacher. Use fewer teachers, or give every file "
+                        "a name of its own.")
+    order = np.argsort(slots, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(slots))[:-1])
+    return [np.concatenate([members[slot] for slot in shard])
+            for shard in partition_indices(num_slots, num_teachers, seed)]
+
+
 def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.ndarray]:
     """The records of each user, disjoint.
 
@@ -63,7 +101,7 @@ def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.nda
         if len(dataset) < num_users:
             raise DataError(f"Expected a record for each user, got {len(dataset)} for num_users={num_users}. Use fewer "
                             "users or more data.")
-        return list(usable_indices(partition_indices(len(dataset), num_users, seed), dataset.usable))
+        return list(teacher_indices(dataset, num_users, seed))
     users, owners = np.unique(dataset.users, return_inverse=True)
     if len(users) != num_users:
         raise DataError(f"Expected num_users={num_users} to be {len(users)}, the number of users whom the data name: "

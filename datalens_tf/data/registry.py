@@ -2,7 +2,8 @@
 
 A module is a source if it has a constant `NAMES`: a line for each name that it loads, where a name such as `npz:FILE`
 stands for all that begin with `npz:`. A constant `PUBLIC_CLASSES` says whether the list of classes is public, hence the
-same whatever records there are, and a function `load` is a `Loader`. Nothing else lists sources.
+same whatever records there are, and a function `load` is a `Loader`. With a constant `PICTURES`, its `load` is told how
+pictures become images as well. Nothing else lists sources.
 
 The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
 """
@@ -10,7 +11,7 @@ The index of a record decides its partition, so every source has an order that d
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from etils import epy
@@ -37,6 +38,8 @@ class Loader(Protocol):
           data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
           classes: names of the classes that were declared to be public. A source with a public list of classes loads
             all of them; `load_dataset` then picks the declared ones. Another passes them on to `as_dataset`.
+
+        A source with the constant `PICTURES` has one argument more, `pictures`: a `Pictures`.
 
         Raises:
           DataError: data that is missing, unreadable or not what it must be.
@@ -68,6 +71,10 @@ def has_public_classes(name: str) -> bool:
     """Whether a data set's list of classes is public, and does not depend on the records that one has."""
     source = _source_of(name)
     return source is not None and _sources()[source].constants.get("PUBLIC_CLASSES", False)
+
+
+def _takes_pictures(source: str) -> bool:
+    return _sources()[source].constants.get("PICTURES", False)
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
@@ -102,8 +109,11 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     if source is None or name.endswith(":"):
         raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}."
                         f"{_validate.did_you_mean(name, known_datasets())}")
-    load: Loader = importlib.import_module(f"{_folder.__name__}.{source}").load
-    dataset = load(name, split=split, data_dir=data_dir, classes=classes)
+    pictures = pictures or datasets.Pictures()
+    load: Callable[..., datasets.Dataset] = importlib.import_module(f"{_folder.__name__}.{source}").load
+    more = {"pictures": pictures} if _takes_pictures(source) else {}
+    dataset = load(name, split=split, data_dir=data_dir, classes=classes, **more)
+    dataset = datasets.shaped(dataset, pictures)
     if classes is not None and not dataset.declared:
         dataset = datasets.declare(dataset, classes)
     if split == "test" and classes is not None:
@@ -125,5 +135,9 @@ def survey(name: str, *, data_dir: str | None = None, classes: Sequence[str] | N
     Raises:
       DataError: data that is missing or not what it must be; files that cannot be read are no error here.
     """
+    source, pictures = _source_of(name), pictures or datasets.Pictures()
+    module = importlib.import_module(f"{_folder.__name__}.{source}") if source else None
+    if module is not None and hasattr(module, "survey"):
+        return module.survey(name, classes=classes, pictures=pictures)
     dataset = load_dataset(name, data_dir=data_dir, classes=classes, pictures=pictures)
-    return surveys.of_dataset(dataset, "arrays" if name.startswith("npz:") else "known", ["train"])
+    return surveys.of_dataset(dataset, "arrays" if name.startswith("npz:") else "known")

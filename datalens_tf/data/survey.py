@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class SurveyedFacts:
       image_shape: (H, W, C) that images are brought to.
       layout: how the data lies: `class folders`, `labels.csv`, `unlabelled`, `parquet`, `arrays` or `known`.
       formats: endings of the files' names, sorted, `.png` for example; empty where records are no files.
-      splits: where each split is; without `test`, there is none.
+      splits: folders of the splits; empty where the data is no folder. Without `test`, there is no test split.
     """
 
     name: str
@@ -67,13 +67,12 @@ class Survey:
     private: PrivateFacts
 
 
-def of_dataset(dataset: Dataset, layout: str, splits: Sequence[str]) -> Survey:
+def of_dataset(dataset: Dataset, layout: str) -> Survey:
     """The survey of data that was loaded whole."""
     usable = np.ones(len(dataset), bool) if dataset.usable is None else dataset.usable
     counts = np.bincount(dataset.labels[usable], minlength=dataset.num_classes)
     return Survey(
         public=SurveyedFacts(
             name=dataset.name, num_records=len(dataset), num_slots=dataset.num_slots, class_names=dataset.class_names,
-            declared=dataset.declared, image_shape=dataset.image_shape, layout=layout,
-            splits={split: pathlib.Path(dataset.name.partition(":")[2]) for split in splits}),
+            declared=dataset.declared, image_shape=dataset.image_shape, layout=layout),
         private=PrivateFacts(class_counts=tuple(map(int, counts)), undeclared=int((~usable).sum())))

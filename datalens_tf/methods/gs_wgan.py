@@ -144,8 +144,8 @@ class GradientSanitizedGan(Learner):
                  mechanism: sanitized_gradients.SanitizedGradients, noise: noises.NoiseSource):
         self._config, self._mechanism, self._noise = config, mechanism, noise
         self.student = SanitizedStudent(config)
-        partitions = partitioning.partition_indices(len(dataset), config.num_discriminators, config.partition_seed)
-        self.critics = Critics(config, dataset, partitioning.usable_indices(partitions, dataset.usable))
+        partitions = partitioning.teacher_indices(dataset, config.num_discriminators, config.partition_seed)
+        self.critics = Critics(config, dataset, partitions)
         self._norms = tf.Variable(tf.zeros([2, len(_NORMS)], tf.int64))  # The last count: not finite.
 
     def variables(self) -> list[tf.Variable]:

@@ -226,8 +226,14 @@ def _flat(images: np.ndarray) -> np.ndarray:
 
 
 def half_resolution(images: np.ndarray) -> np.ndarray:
-    """Sums of 2 x 2 pixels divided by 2, which keeps lengths of smooth images: float64 [n, HWC / 4]."""
+    """Sums of 2 x 2 pixels divided by 2, which keeps lengths of smooth images: float64 [n, HWC / 4].
+
+    An odd row or column at the end has black beside it: what is added changes no length.
+    """
     count, height, width, channels = images.shape
+    if height % 2 or width % 2:
+        images = np.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
+        height, width = images.shape[1:3]
     squares = np.asarray(images, np.float64).reshape(count, height // 2, 2, width // 2, 2, channels)
     return squares.sum((2, 4)).reshape(count, height * width * channels // 4) / 2
 
@@ -235,9 +241,11 @@ def half_resolution(images: np.ndarray) -> np.ndarray:
 def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:
     """The linear map back to whole resolution, smoothly: float64 [HWC / 4, HWC]."""
     height, width, channels = image_shape
-    size = height * width * channels // 4
-    units = tf.reshape(tf.eye(size), [size, height // 2, width // 2, channels])
-    return tf.image.resize(units, [height, width], "bicubic").numpy().reshape(size, -1).astype(np.float64) / 2
+    rows, columns = -(-height // 2), -(-width // 2)
+    size = rows * columns * channels
+    units = tf.reshape(tf.eye(size), [size, rows, columns, channels])
+    whole = tf.image.resize(units, [2 * rows, 2 * columns], "bicubic")[:, :height, :width]
+    return whole.numpy().reshape(size, -1).astype(np.float64) / 2
 
 
 class Clips(NamedTuple):

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from datalens_tf import _validate, rng
+from datalens_tf import rng
 from datalens_tf.models.ensemble import conv_patches
+from datalens_tf.models.padding import pad, padded_shape
 from datalens_tf.models.per_example import flattened, linear_gradients, unflattened
 
 _SLOPE = 0.2  # of leaky ReLU
@@ -17,7 +18,7 @@ class Critic(tf.Module):
     The dense layer has a score for images in general and one per class; the output for label y is their sum.
 
     Args:
-      image_shape: (H, W, C), H and W divisible by 4.
+      image_shape: (H, W, C); images are padded to the next multiples of 4.
       num_classes: Y.
       filters: of the first convolution; the second has twice as many.
       seed: of the initial weights.
@@ -25,8 +26,7 @@ class Critic(tf.Module):
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, *, filters: int, seed: int):
         super().__init__()
-        height, width, channels = image_shape
-        _validate.require(height % 4 == width % 4 == 0, "image_shape", image_shape, "with H and W divisible by 4")
+        height, width, channels = padded_shape(image_shape)
         self.num_classes = num_classes
         sizes = ((25 * channels, filters), (25 * filters, 2 * filters),
                  (height * width // 16 * 2 * filters, num_classes + 1))
@@ -71,7 +71,7 @@ class Critic(tf.Module):
 
     def _layers(self, images):
         """Inputs of each linear layer as positions [n, p, rows], and outputs [n, p, columns]."""
-        inputs, outputs, maps = [], [], images
+        inputs, outputs, maps = [], [], pad(images)
         for kernel, bias in zip(self.kernels[:2], self.biases[:2]):
             inputs.append(conv_patches(tf.stop_gradient(maps)))
             # The same as the patches' product, with a gradient for the maps that needs no scattering.

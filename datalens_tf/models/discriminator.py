@@ -4,7 +4,8 @@ import math
 
 import tensorflow as tf
 
-from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv2D, EnsembleDense, conv_patches
+from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv2D, EnsembleDense, image_patches
+from datalens_tf.models.padding import crop, pad, padded_shape
 
 
 class _Discriminators(tf.keras.Model):
@@ -18,7 +19,7 @@ class _Discriminators(tf.keras.Model):
 
     def logits_of_each(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Logits [T, m] of each teacher for the same images [m, H, W, C] with one-hot labels [m, Y]."""
-        return self.from_patches(self._tiled(conv_patches(images)), self._tiled(labels))
+        return self.from_patches(self._tiled(image_patches(images)), self._tiled(labels))
 
     def _tiled(self, x: tf.Tensor) -> tf.Tensor:
         return tf.tile(x[None], [self.num_teachers] + [1] * x.shape.rank)
@@ -30,7 +31,7 @@ class EnsembleDiscriminator(_Discriminators):
     Conv 5x5/2, leaky ReLU; conv 5x5/2, batch norm, leaky ReLU; dense, batch norm, leaky ReLU; dense 1. The label
     enters every layer, as planes or beside the features.
 
-    Input shape: images [T, B, H, W, C] in [0, 1] with H and W divisible by 4, one-hot labels [T, B, Y].
+    Input shape: images [T, B, H, W, C] in [0, 1], padded to the next multiples of 4; one-hot labels [T, B, Y].
     Output shape: logits [T, B] of "this image is real".
 
     Args:
@@ -47,7 +48,8 @@ class EnsembleDiscriminator(_Discriminators):
                  units: int = 256, precision: str = "float32", **kwargs):
         super().__init__(**kwargs)
         self.num_teachers = num_teachers
-        height, width, channels = image_shape
+        self.height, self.width = image_shape[:2]
+        height, width, channels = padded_shape(image_shape)
         precision = precision.removeprefix("mixed_")
         self.conv_1 = EnsembleConv2D(num_teachers, channels + num_classes, dtype=precision, name="conv_1")
         self.conv_2 = EnsembleConv2D(
@@ -57,7 +59,7 @@ class EnsembleDiscriminator(_Discriminators):
         self.norm_3 = EnsembleBatchNormalization(num_teachers, name="norm_3")
         self.dense_4 = EnsembleDense(num_teachers, 1, name="dense_4")
         labels = (num_teachers, None, num_classes)
-        self.conv_1.build([(num_teachers, None, *image_shape), labels])
+        self.conv_1.build([(num_teachers, None, height, width, channels), labels])
         self.conv_2.build([(num_teachers, None, height // 2, width // 2, channels + num_classes), labels])
         self.norm_2.build((None, filters + num_classes))
         self.dense_3.build([(num_teachers, None, height * width // 16 * (filters + num_classes)), labels])
@@ -67,7 +69,7 @@ class EnsembleDiscriminator(_Discriminators):
 
     def call(self, inputs, groups: int = 1):
         images, labels = inputs
-        return self._head(self.conv_1((images, labels)), labels, groups)
+        return self._head(self.conv_1((pad(images), labels)), labels, groups)
 
     def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
         """Logits [T, B] for first-layer patches [T, B, H/2 * W/2, 25 * C], not differentiable in them."""
@@ -84,12 +86,12 @@ class EnsembleDiscriminator(_Discriminators):
           float32 [T, m, H, W, C], pointing to where the images look more real.
         """
         labels = self._tiled(labels)
-        first = self.conv_1.from_patches(self._tiled(conv_patches(images)), labels)
+        first = self.conv_1.from_patches(self._tiled(image_patches(images)), labels)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(first)
             log_real = -tf.nn.softplus(-self._head(first, labels, groups=1))
             total = tf.reduce_sum(tf.reduce_mean(log_real, axis=1))
-        return self.conv_1.image_gradient(tape.gradient(total, first))
+        return crop(self.conv_1.image_gradient(tape.gradient(total, first)), self.height, self.width)
 
     def _head(self, features: tf.Tensor, labels: tf.Tensor, groups: int) -> tf.Tensor:
         # In float32 whatever the precision: bfloat16 is for matrix products, and slow elsewhere.
@@ -112,7 +114,7 @@ class EnsembleDenseDiscriminator(_Discriminators):
 
     Args:
       num_teachers: T.
-      image_shape: (H, W, C), H and W even.
+      image_shape: (H, W, C); images are padded to the next multiples of 4.
       num_classes: Y.
       units: width of the hidden layer.
       precision: see `EnsembleDiscriminator`.
@@ -122,22 +124,22 @@ class EnsembleDenseDiscriminator(_Discriminators):
                  precision: str = "float32", **kwargs):
         super().__init__(**kwargs)
         self.num_teachers = num_teachers
-        self.image_shape = image_shape
+        self.padded_shape = padded_shape(image_shape)
         self.dense_1 = EnsembleDense(num_teachers, units, dtype=precision.removeprefix("mixed_"), name="dense_1")
         self.dense_2 = EnsembleDense(num_teachers, 1, name="dense_2")
         labels = (num_teachers, None, num_classes)
-        self.dense_1.build([(num_teachers, None, math.prod(image_shape)), labels])
+        self.dense_1.build([(num_teachers, None, math.prod(self.padded_shape)), labels])
         self.dense_2.build([(num_teachers, None, units), labels])
         self.built = True
 
     def call(self, inputs, groups: int = 1):
         images, labels = inputs
-        return self.from_patches(conv_patches(images), labels)
+        return self.from_patches(image_patches(images), labels)
 
     def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
         """Logits [T, B] for patches [T, B, H/2 * W/2, 25 * C]; groups make no difference without batch statistics."""
         shape = tf.shape(patches)
-        taps = tf.reshape(patches, tf.concat([shape[:3], [-1, self.image_shape[-1]]], 0))
-        pixels = tf.reshape(tf.gather(taps, _OWN_TAPS, axis=3), [shape[0], shape[1], math.prod(self.image_shape)])
+        taps = tf.reshape(patches, tf.concat([shape[:3], [-1, self.padded_shape[-1]]], 0))
+        pixels = tf.reshape(tf.gather(taps, _OWN_TAPS, axis=3), [shape[0], shape[1], math.prod(self.padded_shape)])
         hidden = tf.nn.leaky_relu(tf.cast(self.dense_1((pixels, labels)), tf.float32), 0.2)
         return self.dense_2((hidden, labels))[..., 0]

@@ -10,6 +10,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from datalens_tf.models.padding import pad
+
 _TAPS = 5  # All convolutions are 5x5, stride 2, SAME: output i reads inputs 2i - 1 ... 2i + 3.
 _STDDEV = 0.02
 
@@ -68,6 +70,11 @@ def conv_patches(images: tf.Tensor) -> tf.Tensor:
     flat = tf.reshape(images, tf.concat([lead, [height * width, channels]], 0))
     gathered = _gather_positions(flat, _patch_indices(height, width))
     return tf.reshape(gathered, tf.concat([lead, [height * width // 4, _TAPS**2 * channels]], 0))
+
+
+def image_patches(images: tf.Tensor) -> tf.Tensor:
+    """`conv_patches` of images of any size, padded to the next multiples of 4."""
+    return conv_patches(pad(images))
 
 
 def _conv_adjoint(gradient: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ class FactorGenerator(tf.Module):
     Output shape: images float32 [n, H, W, C] in [0, 1].
 
     Args:
-      image_shape: (H, W, C), H and W divisible by 4.
+      image_shape: (H, W, C).
       means: of images, per class and cluster: [Y, K, HWC].
       factors: rows F with F^T F the covariance of coordinates, per class and cluster: [Y, K, r, d].
       directions: images that coordinates stand for: [d, HWC].

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from datalens_tf import _validate
+from datalens_tf.models.padding import crop, padded_shape
 
 _MOMENTUM = 0.9
 
@@ -22,7 +22,7 @@ class Generator(tf.keras.Model):
     Output shape: images [B, H, W, C] in [0, 1].
 
     Args:
-      image_shape: (H, W, C), H and W divisible by 4.
+      image_shape: (H, W, C). The maps are those of the next multiples of 4, and what is too much is cut off.
       num_classes: Y.
       latent_dim: z.
       units: width of the first dense layer.
@@ -33,8 +33,8 @@ class Generator(tf.keras.Model):
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, latent_dim: int, *, units: int = 1024,
                  filters: int = 128, contrast: float = 1.0, **kwargs):
         super().__init__(**kwargs)
-        height, width, channels = image_shape
-        _validate.require(height % 4 == width % 4 == 0, "image_shape", image_shape, "with H and W divisible by 4")
+        self.height, self.width = image_shape[:2]
+        height, width, channels = padded_shape(image_shape)
         self.num_classes, self.latent_dim, self.contrast = num_classes, latent_dim, contrast
         self.dense_1 = tf.keras.layers.Dense(units, use_bias=False, kernel_initializer=_normal())
         self.dense_2 = tf.keras.layers.Dense(
@@ -58,7 +58,7 @@ class Generator(tf.keras.Model):
         hidden = tf.nn.relu(self.norms[0](self.dense_1(tf.concat([latents, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[1](self.dense_2(tf.concat([hidden, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[2](self.deconv_3(join(self.to_map(hidden))), training=training))
-        return self._stretch(tf.sigmoid(self.deconv_4(join(hidden))))
+        return self._stretch(tf.sigmoid(crop(self.deconv_4(join(hidden)), self.height, self.width)))
 
     def _stretch(self, images):
         """Contrast, with the gradient of the sigmoid alone: a pixel that is cut off can still learn."""

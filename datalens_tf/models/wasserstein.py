@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
+from datalens_tf.models.padding import pad, padded_shape
 
 _KERNEL = 5
 _SLOPE = 0.2
@@ -18,7 +19,7 @@ class WassersteinCritic:
     """f(x, y): two 5x5 convolutions of stride 2 over the image with its label's plane, leaky ReLU, one dense unit.
 
     Args:
-      image_shape: (H, W, C), H and W divisible by 4.
+      image_shape: (H, W, C); images are padded to the next multiples of 4.
       num_classes: Y.
       filters: channels of the first convolution [F]; the second has 2 F.
 
@@ -27,7 +28,7 @@ class WassersteinCritic:
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, *, filters: int):
-        height, width, channels = image_shape
+        height, width, channels = padded_shape(image_shape)
         self._num_classes = num_classes
         self.shapes = [(_KERNEL, _KERNEL, channels + num_classes, filters), (filters,),
                        (_KERNEL, _KERNEL, filters + num_classes, 2 * filters), (2 * filters,),
@@ -59,7 +60,7 @@ class WassersteinCritic:
             maps = tf.nn.conv2d(maps, kernel[:, :, :channels], 2, "SAME")
             return tf.nn.leaky_relu(maps + tf.einsum("by,hwyf->bhwf", one_hot, added), _SLOPE)
 
-        hidden = convolved(convolved(images, kernel_1, bias_1), kernel_2, bias_2)
+        hidden = convolved(convolved(pad(images), kernel_1, bias_1), kernel_2, bias_2)
         return tf.matmul(tf.reshape(hidden, [tf.shape(images)[0], -1]), dense)[:, 0]
 
     def loss(self, weights: list[tf.Tensor], real: tf.Tensor, fake: tf.Tensor, labels: tf.Tensor, mix: tf.Tensor,

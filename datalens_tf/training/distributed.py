@@ -29,7 +29,7 @@ from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import PerformanceOptions, VotingConfig, config_digest, numbered
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.identity import Fingerprint, encode, matches
-from datalens_tf.data.partition import partition_indices, usable_indices
+from datalens_tf.data.partition import teacher_indices
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import ActorError, CheckpointError, DataError, DataLensError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.base import Mechanism
@@ -84,7 +84,7 @@ class Share:
              classes: Sequence[str] | None = None) -> dict[str, Any]:
         """An owner loads its own records; says what is public about them."""
         dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir, classes=classes)
-        partitions = usable_indices(partition_indices(len(dataset), num_teachers, seed), dataset.usable)
+        partitions = teacher_indices(dataset, num_teachers, seed)
         self._records = own_records(dataset, partitions)
         return {"num_records": len(dataset), "image_shape": dataset.image_shape, "num_classes": dataset.num_classes,
                 "records_per_teacher": partitions.shape[1]}
@@ -415,8 +415,7 @@ class DistributedBank(Bank):
         """Makes the owners' actors, or actors that get their shares of a data set."""
         if isinstance(dataset, Owners):
             return cls(config, mechanism, dataset.actors, config.teacher_batch_size, folder)
-        partitions = usable_indices(
-            partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
+        partitions = teacher_indices(dataset, config.num_teachers, config.partition_seed)
         actors = Actors(options.num_actors, options)
         shares = []
         for span in share_spans(config.num_teachers, len(actors)):

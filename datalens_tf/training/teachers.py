@@ -18,7 +18,7 @@ from datalens_tf.data.datasets import to_unit
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingDivergedError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator
-from datalens_tf.models.ensemble import conv_patches
+from datalens_tf.models.ensemble import image_patches
 from datalens_tf.training.adam import adam
 from datalens_tf.training.storage import FileStorage, MemoryStorage, Storage
 
@@ -53,7 +53,7 @@ class TeacherRound:
 
     def patches(self) -> tuple[tf.Tensor, tf.Tensor | None]:
         """First-layer patches of both, which all teachers use."""
-        return conv_patches(tf.constant(self.fakes)), None if self.noise is None else conv_patches(
+        return image_patches(tf.constant(self.fakes)), None if self.noise is None else image_patches(
             tf.constant(self.noise))
 
 
@@ -87,7 +87,7 @@ class _Chunk:
 
     def _advance(self, iterations, state, real_images, real_labels, rounds, vote_images, vote_labels, seeds, step):
         """Trains once per round, votes, and returns the new state, the vote sum [m, d] and losses [T, rounds]."""
-        patches, losses = [conv_patches(images) for images in real_images], []
+        patches, losses = [image_patches(images) for images in real_images], []
         count = len(state) // 3
         state = [*state[:count], *(tf.bitcast(moment, tf.bfloat16) for moment in state[count:])]
         weights = self._rounded(state)

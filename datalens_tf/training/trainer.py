@@ -12,7 +12,7 @@ from datalens_tf.accounting import accountants
 from datalens_tf.config import PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.identity import identity_of
-from datalens_tf.data.partition import partition_indices, usable_indices
+from datalens_tf.data.partition import teacher_indices
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
@@ -65,9 +65,8 @@ class Trainer(Interruptible):
         self.mechanism = mechanism or config.mechanism()
         self.noise = noise or noise_source(config)
         self.event = self.mechanism.dp_event(config.batch_size)
-        if not config.num_owners:  # Owners deal their records themselves.
-            self._partitions = usable_indices(
-                partition_indices(len(dataset), config.num_teachers, config.partition_seed), dataset.usable)
+        if isinstance(dataset, Dataset):  # Owners deal their records themselves.
+            self._partitions = teacher_indices(dataset, config.num_teachers, config.partition_seed)
         affordable = accountants.max_steps(self.event, config.budget, config.delta, config.accountant)
         if affordable < 1:
             raise BudgetExhaustedError(

@@ -161,7 +161,7 @@ def test_data_folder_without_the_data_set(tmp_path, datalens, monkeypatch):
     ({"x": np.full([40, 8, 8, 1], 1.5)}, ["[0, 1]", "1.5"]),
     ({"x": np.full([40, 8, 8, 1], -0.1)}, ["[0, 1]"]),
     ({"x": np.full([40, 8, 8, 1], np.nan)}, ["NaN"]),
-    ({"x": np.zeros([40, 9, 8, 1], np.uint8)}, ["divisible by 4"]),
+    ({"x": np.zeros([40, 3, 8, 1], np.uint8)}, ["at least 4"]),
     ({"x": np.zeros([40, 8, 8, 1], np.int32)}, ["uint8", "int32"]),
     ({"y": np.arange(39) % 2}, ["39", "40"]),
     ({"y": np.zeros(40, np.int64)}, ["class"]),

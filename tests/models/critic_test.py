@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.models.critic import Critic
 
 
@@ -40,9 +39,7 @@ def test_examples_of_a_batch_do_not_see_each_other():
     assert before[1] != after[1]
 
 
-def test_the_label_matters_and_shapes_are_checked():
+def test_the_label_matters():
     critic = Critic((8, 8, 1), 3, filters=4, seed=0)
     image = np.random.default_rng(1).random((1, 8, 8, 1), np.float32)
     assert len({float(critic(image, np.array([label]))[0]) for label in range(3)}) == 3
-    with pytest.raises(InvalidArgumentError, match="image_shape"):
-        Critic((9, 8, 1), 3, filters=4, seed=0)

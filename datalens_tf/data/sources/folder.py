@@ -1,9 +1,22 @@
-"""PNG or JPEG pictures, one sub-folder per class, under `folder:DIR`, or under its `train` and `test`.
+"""A folder of pictures: a sub-folder for each class, or a table of labels, or one class.
 
-The file name identifies the record. Names must differ between classes, and records are ordered by a keyed hash of the
-name alone, so that a picture that changes its class moves no other record.
+| layout | records |
+|---|---|
+| `class folders` | the files in a sub-folder are of the class that it is called after, those in folders inside it too |
+| `labels.csv` | the files that the table lists, in a column `file` and a column `label` |
+| `unlabelled` | all files |
+
+Where there are `train` and `test`, each of them is such a folder. Hidden files and those that systems leave behind are
+no records. Every other file is one, whether it can be read or not.
+
+A file's name, inside its class, identifies the record. Records are ordered by a keyed hash of the name alone, so that a
+picture that changes its class moves no other record; files of one name in several classes share a slot, see `Dataset`.
 """
 
+from __future__ import annotations
+
+import csv
+import dataclasses
 import hashlib
 import os
 import pathlib
@@ -12,94 +25,293 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from datalens_tf._text import first_line
-from datalens_tf.data.datasets import SPLITS, Dataset, as_dataset, listed
-from datalens_tf.errors import DataError
+from datalens_tf import _files
+from datalens_tf.data import survey as surveys
+from datalens_tf.data.datasets import SPLITS, Dataset, Pictures, check_images, listed
+from datalens_tf.data.sources import pictures as decoding
+from datalens_tf.errors import DataError, DataWarning
+from datalens_tf.settings import LARGEST_NUM_CLASSES
 
-NAMES = {"folder:DIR": "PNG or JPEG pictures, one sub-folder per class"}
+NAMES = {"folder:DIR": "pictures in one sub-folder per class, or with labels.csv, or --unlabelled"}
 PUBLIC_CLASSES = False
+PICTURES = True
 
-_SUFFIXES = (".png", ".jpg", ".jpeg")
-_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # others (alpha, CMYK, 16 bit) would lose something
+TABLE = "labels.csv"
+ONE_CLASS = ("pictures",)
+_FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
+_LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
+# What systems and programs leave in folders; hidden files, .DS_Store among them, begin with a dot.
+_SYSTEM_FILES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "icon\r", "$recycle.bin",
+                           "system volume information", "lost+found", "@eadir"})
 
 
-def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
+@dataclasses.dataclass(frozen=True)
+class _Listing:
+    """The records of one split, in their order; nothing was opened yet.
+
+    Attributes:
+      root: of the split.
+      files: paths inside root, [n].
+      labels: names of classes, [n].
+      names: what identifies the records, [n].
+      class_names: all classes.
+      layout: how the folder lies.
+    """
+
+    root: pathlib.Path
+    files: list[str]
+    labels: list[str]
+    names: list[str]
+    class_names: tuple[str, ...]
+    layout: str
+
+    @property
+    def slots(self) -> np.ndarray | None:
+        """Number of each record's name; None where all names differ."""
+        numbers: dict[str, int] = {}
+        slots = [numbers.setdefault(name, len(numbers)) for name in self.names]
+        return None if len(numbers) == len(slots) else np.array(slots, np.int64)
+
+
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None,
+         pictures: Pictures) -> Dataset:
     """Loads a split; see `registry.Loader`.
 
     Pictures of undeclared classes are read as all others are: whether pictures can be read must not depend on what is
     used.
     """
     del data_dir
-    files, found = _labelled_files(name, pathlib.Path(name.partition(":")[2]).expanduser(), split, classes)
-    images = np.stack(list(_pictures(name, [path for path, _ in files])))
-    return as_dataset(images, np.array([label for _, label in files]), len(found), name=name, class_names=found,
-                      classes=classes)
+    listing = _listing(name, split, classes, pictures)
+    if split == "train":
+        _warn_of_empty(listing)
+    _check_dicom(name, listing.files)
+    sources = (_inside(listing, file) for file in listing.files)
+    return dataset_of(name, sources, listing.files, listing.labels, listing.class_names, classes, pictures,
+                      slots=listing.slots)
 
 
-def _labelled_files(name: str, root: pathlib.Path, split: str, declared: Sequence[str] | None
-                    ) -> tuple[list[tuple[pathlib.Path, int]], list[str]]:
-    """Files with their labels in the order of records, and the names of the classes."""
+def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequence[str], labels: Sequence[str],
+               found: Sequence[str], declared: Sequence[str] | None, pictures: Pictures,
+               slots: np.ndarray | None = None) -> Dataset:
+    """Reads pictures and makes a data set of them.
+
+    Args:
+      name: named in errors and in the result.
+      sources: where each picture is; None for one that must not be read.
+      files: what to call each in errors.
+      labels: each one's class.
+      found: names of the classes that there are.
+      declared: of those that were declared to be public.
+      pictures: what becomes of them.
+      slots: see `Dataset`.
+
+    Raises:
+      DataError: pictures that cannot be read, all of them at once, unless they are to be skipped.
+    """
+    shape, names = pictures.image_shape, tuple(found if declared is None else declared)
+    if len(names) > LARGEST_NUM_CLASSES:
+        raise DataError(f"{name}: expected at most {LARGEST_NUM_CLASSES:,} classes, got {len(names)}.")
+    check_images(_files.ArrayHeader((len(files), *shape), np.dtype(np.uint8)), name)
+    refused: dict[int, str] = {}
+    images, failed = decoding.read_all(_some(sources, refused), len(files), shape)
+    failed |= refused
+    unreadable = dict(sorted((files[number], reason) for number, reason in failed.items()))
+    if unreadable and not pictures.skip_unreadable:
+        shown = "; ".join(f"{file!r} ({reason})" for file, reason in unreadable.items())
+        raise DataError(f"{name}: cannot read {len(unreadable)} of {len(files)} files as pictures: {shown}. Mend or "
+                        "remove them; or give --skip_unreadable, with which they keep their places and contribute "
+                        "nothing.")
+    place_of = {class_name: place for place, class_name in enumerate(names)}
+    places = np.array([place_of.get(label, -1) for label in labels], np.int64)
+    usable = places >= 0
+    usable[list(failed)] = False
+    if not usable.all():
+        images[~usable] = 0
+    return Dataset(images=images, labels=np.where(usable, places, 0), num_classes=len(names), name=name,
+                   class_names=names, declared=declared is not None, usable=None if usable.all() else usable,
+                   slots=slots, unreadable=unreadable)
+
+
+def _some(sources: Iterator[decoding.Source | None], refused: dict[int, str]) -> Iterator[decoding.Source | None]:
+    """The sources, with the numbers of those that must not be read put aside."""
+    for number, source in enumerate(sources):
+        if source is None:
+            refused[number] = "it is a link that leads out of the folder"
+        yield source
+
+
+def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures) -> surveys.Survey:
+    """What is known of a folder by names and headers; see `registry.survey`."""
+    listing = _listing(name, "train", classes, pictures)
+    shape, names = pictures.image_shape, listing.class_names if classes is None else tuple(classes)
+    refused: dict[int, str] = {}
+    sources = [source or pathlib.Path(os.devnull) for source in _some(
+        (_inside(listing, file) for file in listing.files), refused)]
+    sizes, failed = decoding.sizes_of(sources)
+    failed = {**failed, **refused}
+    counts = dict.fromkeys(names, 0)
+    undeclared = 0
+    for number, label in enumerate(listing.labels):
+        undeclared += label not in counts
+        if label in counts and number not in failed:
+            counts[label] += 1
+    has_splits = listing.root.name == "train" and (listing.root.parent / "test").is_dir()
+    splits = {"train": listing.root, **({"test": listing.root.parent / "test"} if has_splits else {})}
+    return surveys.Survey(
+        public=surveys.SurveyedFacts(
+            name=name, num_records=len(listing.files), num_slots=len(set(listing.names)), class_names=names,
+            declared=classes is not None, image_shape=shape, layout=listing.layout, splits=splits,
+            formats=tuple(sorted({pathlib.PurePath(file).suffix.lower() for file in listing.files}))),
+        private=surveys.PrivateFacts(
+            class_counts=tuple(counts.values()), undeclared=undeclared,
+            unreadable={listing.files[number]: failed[number] for number in sorted(failed)},
+            sizes=(min(sizes), max(sizes)) if sizes else ()))
+
+
+def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pictures) -> _Listing:
+    """The records of a split in their order."""
+    root = pathlib.Path(name.partition(":")[2]).expanduser()
+    found: tuple[str, ...]
     if not root.is_dir():
         raise DataError(f"{name}: there is no folder {root}.")
     has_splits = all((root / part).is_dir() for part in SPLITS)
     if split == "test" and not has_splits:
         raise DataError(f"{name}: has no test split. Put the pictures in {root / 'train'} and {root / 'test'}.")
     folder = root / split if has_splits else root
-    classes = _subfolders(folder if declared is not None or not has_splits else root / "train")
-    if declared is not None and not set(declared) & set(classes):
-        raise DataError(f"{name}: expected a sub-folder, which may be empty, of one of the declared classes "
-                        f"{listed(declared)} in {folder}.")
-    strange = set(_subfolders(folder)) - set(classes)
+    if pictures.unlabelled:
+        files = [file for file in _files_in(name, folder) if file != TABLE]
+        rows, found, layout = [(file, ONE_CLASS[0], file) for file in files], ONE_CLASS, "unlabelled"
+    elif (folder / TABLE).is_file():
+        rows, found, layout = _of_table(name, root, folder, split if has_splits else None, declared)
+    else:
+        rows, found, layout = _of_folders(name, root, folder, has_splits, declared)
+    if not rows:
+        raise DataError(f"{name}: expected one sub-folder of pictures per class, or {TABLE}, found no picture in "
+                        f"{folder}. Pictures without classes need --unlabelled.")
+    if declared is not None and not set(declared) & set(found):
+        raise DataError(f"{name}: expected one of the declared classes {listed(declared)}, found "
+                        f"{listed(found)} in {folder}.")
+    if declared is None and len(found) < 2 and not pictures.unlabelled:
+        raise DataError(f"{name}: expected at least two classes, found {listed(found)} only. Give --unlabelled if the "
+                        "pictures have no classes, or declare --classes.")
+    rows.sort(key=lambda row: (_keyed_hash(row[2]), row[1]))
+    files, labels, names = ([row[column] for row in rows] for column in range(3))
+    return _Listing(folder, files, labels, names, tuple(found), layout)
+
+
+def _of_folders(name: str, root: pathlib.Path, folder: pathlib.Path, has_splits: bool,
+                declared: Sequence[str] | None) -> tuple[list[tuple[str, str, str]], tuple[str, ...], str]:
+    """Files, classes and names by the sub-folders; all classes; the layout's name."""
+    own = _subfolders(folder)
+    found = _subfolders(root / "train") if has_splits and declared is None else own
+    strange = sorted(set(own) - set(found))
     if strange:
-        raise DataError(f"{name}: class {min(strange)!r} of {folder} is missing in {root / 'train'}.")
-    files: dict[str, tuple[pathlib.Path, int]] = {}
-    for label, class_name in enumerate(classes):
-        for path in _visible(folder / class_name) if (folder / class_name).is_dir() else ():
-            if path.suffix.lower() not in _SUFFIXES:
-                raise DataError(f"{name}: expected only PNG and JPEG pictures in the folder of a class, found {path}.")
-            if path.name in files:
-                raise DataError(f"{name}: found {path} and {files[path.name][0]}; a file's name identifies the record "
-                                "and decides its partition, so names must differ between classes. Rename one.")
-            files[path.name] = path, label
-    if not files:
-        raise DataError(f"{name}: expected one sub-folder of PNG or JPEG pictures per class, found none in {folder}.")
-    return [files[key] for key in sorted(files, key=_keyed_hash)], classes
+        raise DataError(f"{name}: class {strange[0]!r} of {folder} is missing in {root / 'train'}.")
+    for entry in _visible(folder):
+        if entry.is_dir():
+            _check_no_link(name, entry)
+    return [(f"{class_name}/{file}", class_name, file) for class_name in own
+            for file in _files_in(name, folder / class_name)], tuple(found), "class folders"
 
 
-def _pictures(name: str, paths: Sequence[pathlib.Path]) -> Iterator[np.ndarray]:
-    """Yields uint8 [H, W, C] of each file; all have the first one's shape, or DataError."""
-    from PIL import Image
-
-    shape = None
-    for path in paths:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-                picture = Image.open(path, formats=("PNG", "JPEG"))
-            with picture:
-                mode = picture.mode
-                pixels = np.asarray(picture.convert(_MODES.get(mode, "RGB")))
-        except Exception as error:
-            # Pillow raises nearly anything for damaged files.
-            raise DataError(f"{name}: cannot read {path} as a PNG or JPEG picture: {first_line(error)}.") from error
-        if mode not in _MODES:
-            raise DataError(f"{name}: expected 8-bit grey or RGB pictures, got mode {mode} in {path}.")
-        pixels = pixels if pixels.ndim == 3 else pixels[..., np.newaxis]
-        shape = shape or pixels.shape
-        if pixels.shape != shape:
-            raise DataError(f"{name}: expected pictures of one size, got {list(shape)} in {paths[0]} "
-                            f"and {list(pixels.shape)} in {path}.")
-        yield pixels
+def _of_table(name: str, root: pathlib.Path, folder: pathlib.Path, split: str | None, declared: Sequence[str] | None
+              ) -> tuple[list[tuple[str, str, str]], tuple[str, ...], str]:
+    """Files, classes and names by the rows of a table; all classes; the layout's name."""
+    table = _table(name, folder / TABLE)
+    labels = set(table.values())
+    if split == "test" and declared is None and (root / "train" / TABLE).is_file():
+        known = set(_table(name, root / "train" / TABLE).values())
+        if labels - known:
+            raise DataError(f"{name}: class {min(labels - known)!r} of {folder / TABLE} is missing in "
+                            f"{root / 'train' / TABLE}.")
+        labels = known
+    return [(file, label, file) for file, label in table.items()], _in_order(labels), TABLE
 
 
-def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Entries of a folder that are not hidden, sorted by name."""
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+def _table(name: str, path: pathlib.Path) -> dict[str, str]:
+    """Labels by file, as a table says."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            header = file.readline()
+            file.seek(0)
+            separator = next((mark for mark in "\t;" if mark in header), ",")
+            rows = [row for row in csv.reader(file, delimiter=separator) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{name}: cannot read {path} as a table: {error}.") from error
+    titles = [cell.strip().lower() for cell in rows[0]] if rows else []
+    file_column, label_column = (next((titles.index(known) for known in wanted if known in titles), -1)
+                                 for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
+    if min(file_column, label_column) < 0:
+        raise DataError(f"{name}: expected a first line with the columns file and label in {path}, got "
+                        f"{listed(titles) or 'nothing'}.")
+    table: dict[str, str] = {}
+    for number, cells in enumerate(rows[1:], 2):
+        row = [cell.strip() for cell in cells]
+        if len(row) <= max(file_column, label_column) or not (row[file_column] and row[label_column]):
+            raise DataError(f"{name}: expected a file and a label in row {number} of {path}.")
+        place = pathlib.PurePosixPath(row[file_column])
+        if place.is_absolute() or ".." in place.parts:
+            raise DataError(f"{name}: row {number} of {path} names a file outside of the folder.")
+        if str(place) in table:
+            raise DataError(f"{name}: row {number} of {path} names {str(place)!r} a second time.")
+        table[str(place)] = row[label_column]
+    return table
 
 
-def _subfolders(folder: pathlib.Path) -> list[str]:
+def _in_order(labels: set[str]) -> tuple[str, ...]:
+    """Labels in the order of their numbers, if all are numbers, else of the alphabet."""
+    numbers = all(label.isdecimal() and len(label) < 20 for label in labels)
+    return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
+
+
+def _warn_of_empty(listing: _Listing) -> None:
+    """Says which classes have no pictures; they stay classes, since a folder's name is public."""
+    empty = sorted(set(listing.class_names) - set(listing.labels)) if listing.layout == "class folders" else ()
+    if empty:
+        warnings.warn(f"no picture is in {', '.join(map(repr, empty[:10]))}{', ...' if len(empty) > 10 else ''}; "
+                      "a sub-folder is a class even so, and gets images that nothing was learned of. --classes names "
+                      "the classes that there are.", DataWarning, stacklevel=2)
+
+
+def _check_dicom(name: str, files: Sequence[str]) -> None:
+    """Raises DataError where names say DICOM and nothing reads it, whatever the files contain."""
+    if any(file.lower().endswith(decoding.DICOM_SUFFIXES) for file in files) and not decoding.has_dicom_reader():
+        raise DataError(f"{name}: {decoding.DICOM_MISSING}.")
+
+
+def _inside(listing: _Listing, file: str) -> pathlib.Path | None:
+    """Path of a file; None for a link that leads out of the folder."""
+    path = listing.root / file
+    linked = path.is_symlink() or listing.layout == TABLE  # whose files may be in linked folders
+    return path if not linked or path.resolve().is_relative_to(listing.root.resolve()) else None
+
+
+def _visible(folder: pathlib.Path) -> list[os.DirEntry[str]]:
+    """Entries of a folder that are neither hidden nor a system's, sorted by name."""
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries
+                       if not entry.name.startswith(".") and entry.name.lower() not in _SYSTEM_FILES),
+                      key=lambda entry: entry.name)
+
+
+def _subfolders(folder: pathlib.Path) -> tuple[str, ...]:
     """Sorted names of the visible sub-folders."""
-    return [path.name for path in _visible(folder) if path.is_dir()]
+    return tuple(entry.name for entry in _visible(folder) if entry.is_dir())
+
+
+def _files_in(name: str, folder: pathlib.Path, prefix: str = "") -> Iterator[str]:
+    """Visible files of a folder and of those inside it, relative to it; links to folders are refused."""
+    for entry in _visible(folder):
+        if entry.is_dir():
+            _check_no_link(name, entry)
+            yield from _files_in(name, folder / entry.name, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}"
+
+
+def _check_no_link(name: str, entry: os.DirEntry[str]) -> None:
+    if entry.is_symlink():
+        raise DataError(f"{name}: {entry.path} is a link to a folder. Put the pictures themselves there.")
 
 
 def _keyed_hash(file_name: str) -> bytes:

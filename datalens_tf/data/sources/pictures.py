@@ -1,0 +1,253 @@
+"""Any picture as an image of one shape. What becomes of a picture depends on that picture alone.
+
+A picture is turned as its EXIF orientation says, laid over white where it is transparent, scaled from the range of its
+kind of numbers, cut at both ends of the side that is too long, and resampled. Of several frames, the first counts.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import io
+import itertools
+import logging
+import os
+import pathlib
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from datalens_tf._text import first_line
+
+Source = pathlib.Path | bytes  # A file, or what one contains.
+
+IN_MEMORY = 2**30  # bytes of images that stay in memory; more are in a file without a name
+_BLOCK = 1024  # pictures that are waited for together
+_WHITE = (255, 255, 255, 255)
+# EPS starts another program; the others are stubs, which name a format and cannot read it.
+_NEVER = {"EPS", "BUFR", "GRIB", "HDF5", "WMF", "MPEG"}
+DICOM_SUFFIXES = (".dcm", ".dicom")
+DICOM_MISSING = "DICOM needs pydicom: pip install 'datalens_tf[dicom]'"
+
+
+class UnreadableError(Exception):
+    """A file that is no picture, or none that may be read; the text says why."""
+
+
+def read(source: Source, shape: tuple[int, int, int]) -> np.ndarray:
+    """A picture as an image uint8 [H, W, C] of this shape.
+
+    Raises:
+      UnreadableError: it is no picture, or too large a one.
+    """
+    side = max(shape[:2])
+    with _refusing(), _opened(source) as picture:
+        if not hasattr(picture, "draft"):  # Numbers of a DICOM file.
+            return _resampled(picture, shape)
+        # JPEG can be decoded at a fraction of its size; twice the side that is wanted leaves something to average.
+        picture.draft(None, (2 * side, 2 * side))
+        return _resampled(_upright(picture), shape)
+
+
+def size_of(source: Source) -> tuple[int, int]:
+    """(width, height) by the header alone.
+
+    Raises:
+      UnreadableError: there is no header of a picture, or of too large a one.
+    """
+    with _refusing(), _opened(source, header_only=True) as picture:
+        return picture if isinstance(picture, tuple) else picture.size
+
+
+def read_all(sources: Iterable[Source | None], count: int, shape: tuple[int, int, int]
+             ) -> tuple[np.ndarray, dict[int, str]]:
+    """Reads pictures side by side into one array; one that cannot be read stays black.
+
+    Args:
+      sources: `count` of them; None for one that is not to be read.
+      count: their number.
+      shape: (H, W, C) of the images.
+
+    Returns:
+      uint8 [count, H, W, C], writable, in memory up to 1 GiB and in a file without a name beyond; and why pictures
+      cannot be read, by their numbers.
+    """
+    if count * int(np.prod(shape)) <= IN_MEMORY:
+        images = np.zeros((count, *shape), np.uint8)
+    else:
+        with tempfile.TemporaryFile() as file:  # The mapping keeps it alive; a process that is killed leaves nothing.
+            images = np.memmap(file, np.uint8, "w+", shape=(count, *shape))
+
+    def one(numbered: tuple[int, Source]) -> None:
+        number, source = numbered
+        images[number] = read(source, shape)
+
+    wanted = ((number, source) for number, source in enumerate(sources) if source is not None)
+    return images, dict(_side_by_side(one, wanted))
+
+
+def sizes_of(sources: Iterable[Source]) -> tuple[list[tuple[int, int]], dict[int, str]]:
+    """Sizes (width, height) of the pictures that have a header, and why others have none, by their numbers."""
+    sizes: list[tuple[int, int]] = []
+    failed = dict(_side_by_side(lambda numbered: sizes.append(size_of(numbered[1])), enumerate(sources)))
+    return sizes, failed
+
+
+def _side_by_side(work: Callable[[tuple[int, Source]], None], numbered: Iterable[tuple[int, Source]]
+                  ) -> Iterator[tuple[int, str]]:
+    """Works in threads, which Pillow lets run while it decodes; yields numbers that failed, and why."""
+    def attempt(item: tuple[int, Source]) -> tuple[int, str] | None:
+        try:
+            work(item)
+        except UnreadableError as error:
+            return item[0], str(error)
+        return None
+
+    numbered = iter(numbered)
+    # Of all threads: warnings are a process' own.
+    with warnings.catch_warnings(), concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as executor:
+        warnings.simplefilter("ignore")
+        while block := list(itertools.islice(numbered, _BLOCK)):
+            yield from filter(None, executor.map(attempt, block))
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Turns whatever goes wrong with a picture into UnreadableError."""
+    try:
+        yield
+    except UnreadableError:
+        raise
+    except MemoryError as error:
+        raise UnreadableError("it does not fit into the memory") from error
+    except Exception as error:  # Libraries raise nearly anything for damaged files.
+        what = "it is no picture" if type(error).__name__ == "UnidentifiedImageError" else first_line(error)
+        raise UnreadableError(what) from error
+
+
+@contextlib.contextmanager
+def _opened(source: Source, header_only: bool = False) -> Iterator[Any]:
+    """A Pillow picture that is not decoded yet; of DICOM, numbers in [0, 1], or its size alone."""
+    from PIL import Image
+
+    if isinstance(source, pathlib.Path) and not source.is_file():  # A pipe would be waited for.
+        raise UnreadableError("there is no such file" if not source.exists() else "it is no ordinary file")
+    with open(source, "rb") if isinstance(source, pathlib.Path) else io.BytesIO(source) as file:
+        start = file.read(132)
+        file.seek(0)
+        if start[128:] == b"DICM":
+            yield _dicom(file, header_only)
+            return
+        if not start:
+            raise UnreadableError("it is empty")
+        Image.init()
+        picture = Image.open(file, formats=[kind for kind in Image.OPEN if kind not in _NEVER])
+        with picture:
+            _check_pixels(*picture.size)
+            yield picture
+
+
+def _check_pixels(width: int, height: int) -> None:
+    from PIL import Image
+
+    limit = Image.MAX_IMAGE_PIXELS or 2**26
+    if width * height > limit:
+        raise UnreadableError(f"{width} x {height} pixels are more than {limit:,}, as of a decompression bomb")
+
+
+def _upright(picture):
+    """The picture as it was held; a damaged EXIF block turns nothing."""
+    from PIL import ImageOps
+
+    picture.load()
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:  # noqa: BLE001 (EXIF blocks are damaged in many ways)
+        return picture
+
+
+def _resampled(picture, shape: tuple[int, int, int]) -> np.ndarray:
+    """A decoded picture as uint8 [H, W, C]."""
+    from PIL import Image, ImageOps
+
+    height, width, channels = shape
+    picture = _flat(picture, "L" if channels == 1 else "RGB")
+    pixels = np.asarray(ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR))
+    if pixels.dtype != np.uint8:
+        pixels = np.rint(np.clip(pixels, 0, 255)).astype(np.uint8)
+    return np.broadcast_to(pixels[..., None] if pixels.ndim == 2 else pixels, shape)
+
+
+def _flat(picture, mode: str):
+    """A picture without transparency: of this mode, or F with numbers in [0, 255]."""
+    from PIL import Image
+
+    if isinstance(picture, np.ndarray):
+        if picture.ndim == 2:
+            return Image.fromarray(np.float32(255) * picture.astype(np.float32))
+        return Image.fromarray(np.rint(255 * picture).astype(np.uint8)).convert(mode)
+    if picture.mode == "F" or picture.mode.startswith("I"):
+        return Image.fromarray(np.float32(255) * _unit_numbers(picture))
+    if picture.mode == "LAB":
+        from PIL import ImageCms
+
+        picture = ImageCms.applyTransform(picture, ImageCms.buildTransform(
+            ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB"))
+    if picture.has_transparency_data:
+        picture = (picture.convert("LA") if picture.mode == "La" else picture).convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, _WHITE), picture)
+    if picture.mode in ("P", "PA", "CMYK", "HSV", "YCbCr"):
+        picture = picture.convert("RGB")
+    return picture.convert(mode)
+
+
+def _unit_numbers(picture) -> np.ndarray:
+    """Numbers of 16 or 32 bits, scaled from the range of their kind to [0, 1], floats as they are: float32 [H, W]."""
+    numbers = np.asarray(picture)
+    if numbers.dtype.kind == "f":
+        return np.clip(np.nan_to_num(numbers, nan=0.0), 0.0, 1.0).astype(np.float32)
+    tags = getattr(picture, "tag_v2", {})  # of TIFF, the one format with 32 bits, or with a sign
+    bits, signed = (int(np.ravel(tags.get(tag, default))[0]) for tag, default in ((258, 16), (339, 1)))
+    if bits == 32 and signed != 2:
+        numbers = numbers.view(np.uint32)
+    largest = 2.0**(bits - (signed == 2)) - 1
+    return (np.clip(numbers, 0, largest) / largest).astype(np.float32)
+
+
+def has_dicom_reader() -> bool:
+    """Whether pydicom is installed."""
+    try:
+        import pydicom  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _dicom(file, header_only: bool) -> Any:
+    """The first frame of a DICOM file in [0, 1], through its own window, or from its smallest to its largest number."""
+    if not has_dicom_reader():
+        raise UnreadableError(DICOM_MISSING)
+    import pydicom
+    from pydicom import pixels as decoders
+
+    pixels: Any = decoders  # Its types do not say what it exports.
+    logging.getLogger("pydicom").setLevel(logging.ERROR)
+    about = pydicom.dcmread(file, stop_before_pixels=header_only)
+    size = int(about.Columns), int(about.Rows)
+    _check_pixels(*size)
+    if header_only:
+        return size
+    array = pixels.pixel_array(about, index=0)
+    if array.ndim == 3:
+        return array / np.float32(2 ** int(about.get("BitsStored", 8)) - 1)
+    array = np.asarray(pixels.apply_modality_lut(array, about), np.float64)
+    centre, width = (np.ravel(about.get(name, ()))[:1] for name in ("WindowCenter", "WindowWidth"))
+    if len(centre) and len(width) and float(width[0]) > 0:
+        low, high = float(centre[0]) - float(width[0]) / 2, float(centre[0]) + float(width[0]) / 2
+    else:
+        low, high = float(array.min()), float(array.max())
+    unit = np.clip((array - low) / (high - low), 0, 1) if high > low else np.zeros(array.shape)
+    return 1 - unit if about.get("PhotometricInterpretation") == "MONOCHROME1" else unit
