@@ -6,7 +6,7 @@ import re
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).parents[1]
-OUTSIDE = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "checkpoints/README.md",
+OUTSIDE = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "checkpoints/README.md", "results/results.csv",
            *(str(path.relative_to(ROOT)) for path in ROOT.glob("checkpoints/*/metrics.json"))]
 
 

@@ -260,7 +260,7 @@ def _published(dataset: str, facts: RunFacts | None) -> dict[str, Any] | None:
         return None
     nearest = min(of_dataset["DataLens"], key=lambda epsilon: abs(epsilon - facts.statement["epsilon_budget"]))
     return {"epsilon": nearest, "accuracy": of_dataset["DataLens"][nearest],
-            "inception_score": references.INCEPTION_SCORE.get(dataset, {}).get(nearest),
+            "inception_score": references.INCEPTION_SCORE.get(dataset, {}).get("DataLens", {}).get(nearest),
             "others": {name: values[nearest] for name, values in of_dataset.items()
                        if name != "DataLens" and nearest in values}}
 

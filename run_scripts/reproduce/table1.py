@@ -15,8 +15,10 @@ import json
 import pathlib
 import statistics
 import sys
+from collections.abc import Sequence
+from typing import Any
 
-from cells import fill
+from cells import Cell, costs_of, fill
 
 from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
@@ -74,13 +76,29 @@ def main() -> None:
             for dataset in args.datasets:
                 for method in args.methods:
                     for epsilon in [None] if method == "dcgan" else args.epsilons:
-                        shown = "none" if epsilon is None else f"{epsilon:g}"
-                        fill(args.runs_dir / f"{method}_{dataset}_eps{shown}_seed{seed}",
-                             [f"--method={method}", f"--preset={dataset}", f"--epsilon={shown}", f"--seed={seed}",
-                              *SIZES[args.size][method]],
-                             ["--metrics=utility,quality", f"--seeds={args.classifiers}"])
+                        found = cell(method, dataset, epsilon, seed, size=args.size, classifiers=args.classifiers)
+                        fill(args.runs_dir / found.name, found.train, found.evaluate)
                         write_table(args.runs_dir)
     print(write_table(args.runs_dir), end="")
+
+
+def cell(method: str, dataset: str, epsilon: float | None, seed: int, *, size: str = "small", classifiers: int = 1,
+         flags: Sequence[str] = (), **more: Any) -> Cell:
+    """A cell of Table 1; epsilon None is for no privacy.
+
+    Args:
+      method, dataset, epsilon, seed: see `Cell`.
+      size: of `SIZES`.
+      classifiers: how many are trained to measure the generator.
+      flags: of the training, beside those of the size.
+      more: of `Cell`.
+    """
+    shown = "none" if epsilon is None else f"{epsilon:g}"
+    return Cell(
+        name=f"{method}_{dataset}_eps{shown}_seed{seed}", method=method, dataset=dataset, epsilon=epsilon, seed=seed,
+        train=(f"--method={method}", f"--preset={dataset}", f"--epsilon={shown}", f"--seed={seed}",
+               *SIZES[size][method], *flags),
+        evaluate=("--metrics=utility,quality", f"--seeds={classifiers}"), **{"tables": ("1",), **more})
 
 
 def write_table(runs_dir: pathlib.Path) -> str:
@@ -98,8 +116,7 @@ def write_table(runs_dir: pathlib.Path) -> str:
 def more(runs: list[pathlib.Path]) -> dict[str, str]:
     """Of runs that differ in seeds only: epsilon by every accountant, what training took, and published accuracies."""
     statement = json.loads((runs[0] / "privacy.json").read_text())
-    costs = [json.loads(path.read_text())["training"] for run in runs
-             if (path := run.parent / "costs" / f"{run.name}.json").exists()]
+    costs = [found["training"] for run in runs if (found := costs_of(run))]
     published = references.published(statement["method"], statement["dataset"], statement.get("epsilon_budget"))
     epsilons = statement.get("epsilon_by_accountant") or {}
     return {

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cells import fill
+from cells import Cell, fill
 
 from datalens_tf import _files
 from datalens_tf.accounting import accountants
@@ -87,18 +87,35 @@ def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence
     if unknown:
         parser.error(f"Expected --variants of {', '.join(row.name for row in variants)}, got {', '.join(unknown)}.")
     if not args.only_table:
-        quick = ["--quick"] if args.size == "small" else []
         image_shape = load_dataset(args.dataset).image_shape
         for seed in range(args.seeds):
             for variant in [row for row in variants if args.variants is None or row.name in args.variants]:
-                given = settings_of(base, variant, image_shape)
-                flags = [f"--{key}" if value is True else f"--{key}={'none' if value is None else value}"
-                         for key, value in given.items() if key not in _OWN_FLAGS and value is not False]
-                fill(args.runs_dir / folder_name(base, variant, seed),
-                     [f"--method={variant.method}", f"--seed={seed}", *flags],
-                     ["--metrics=utility", f"--seeds={args.classifiers}", *quick])
+                found = cell(base, variant, seed, image_shape, args.classifiers, quick=args.size == "small")
+                fill(args.runs_dir / found.name, found.train, found.evaluate)
                 write_table(args.runs_dir, table, base, variants)
     print(write_table(args.runs_dir, table, base, variants), end="")
+
+
+def cell(base: DataLensConfig, variant: Variant, seed: int, image_shape: tuple[int, int, int], classifiers: int = 1,
+         quick: bool = False, tables: Sequence[str] = ()) -> Cell:
+    """A cell of a row: base settings with the variant's changes.
+
+    Args:
+      base, variant: see `Variant`.
+      seed: of training.
+      image_shape: of the data.
+      classifiers: how many are trained to measure the generator.
+      quick: measured by the quick evaluation.
+      tables: see `Cell`.
+    """
+    flags = [f"--{key}" if value is True else f"--{key}={'none' if value is None else value}"
+             for key, value in settings_of(base, variant, image_shape).items()
+             if key not in _OWN_FLAGS and value is not False]
+    return Cell(
+        name=folder_name(base, variant, seed), tables=tuple(tables), method=variant.method, dataset=base.dataset,
+        epsilon=base.epsilon, seed=seed, train=(f"--method={variant.method}", f"--seed={seed}", *flags),
+        evaluate=("--metrics=utility", f"--seeds={classifiers}", *(["--quick"] if quick else [])),
+        variant=f"{base.num_teachers} teachers: {variant.name}")
 
 
 def folder_name(base: DataLensConfig, variant: Variant, seed: int | str) -> str:

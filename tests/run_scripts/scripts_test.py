@@ -23,6 +23,8 @@ COMMANDS = {
     "frontier.sh": [["--datasets", "digits", "--epsilons", "10", "--seeds", "1", "--classifiers", "1"]],
     "reproduce/table1.sh": [["--methods", "dp_merf", "dcgan", "--datasets", "digits", "--epsilons", "10",
                              "--classifiers", "1"]],
+    "reproduce/all.sh": [["--cost", "--only", "dcgan_*"],
+                         ["--only", "dp_merf_mnist_eps1_seed0", "dcgan_mnist_*_seed0"]],
     "reproduce/table4.sh": [[*TABLE, "preset"]],
     "benchmarks/mechanisms.py": [["--repeats", "1", "--teachers_share", "0.002"]],
     "benchmarks/noise.py": [["--repeats", "1"]],
@@ -36,7 +38,7 @@ UNTRIED = {
 }
 # They run in CI or in a test of their own.
 ELSEWHERE = {"_common.sh", "quickstart.sh", "test.sh", "serve.sh", "release.sh", "reproduce/cells.py",
-             "reproduce/variants.py"}
+             "reproduce/variants.py", "reproduce/paper_tables.py"}
 
 
 @pytest.fixture(name="environment")

@@ -2,8 +2,12 @@
 
 import importlib
 import json
+import os
 import pathlib
+import signal
 import sys
+import threading
+import time
 
 import pytest
 
@@ -20,28 +24,70 @@ def fixture_cells():
 
 def test_what_is_done_is_not_done_again(cells, tmp_path, monkeypatch):
     folder, calls = tmp_path / "cell", []
-    monkeypatch.setattr(cells, "call", lambda costs, what, *words: calls.append([what, words[0], words[1:]]))
+    monkeypatch.setattr(cells, "call", lambda folder, what, *words, **_: not calls.append([what, words[0], words[1:]]))
     train, evaluate = ["--method=dp_merf"], ["--metrics=utility"]
     cells.fill(folder, train, evaluate)
     assert [call[:2] for call in calls] == [["training", "train"], ["evaluation", "evaluate"]]
     assert calls[0][2] == (f"--output_dir={folder}", *train) and calls[1][2] == (f"--samples={folder}", *evaluate)
     folder.mkdir()
-    for file, expected in (("config.json", [("--resume", f"--output_dir={folder}", *train),
+    (folder / "config.json").touch()  # A run that was killed before it had a ledger starts again.
+    for file, expected in (("ledger.jsonl", [("--resume", f"--output_dir={folder}", *train),
                                             (f"--samples={folder}", *evaluate)]),
                            ("privacy.json", [(f"--samples={folder}", *evaluate)]),
                            ("private/evaluation/metrics.json", [])):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text("{}")
         calls.clear()
-        cells.fill(folder, train, evaluate)
+        assert cells.fill(folder, train, evaluate)
         assert [call[2] for call in calls] == expected
 
 
 def test_costs_add_up_and_a_failure_ends_the_script_with_its_status(cells, tmp_path):
-    costs = tmp_path / "costs" / "cell.json"
     for sitting in (1, 2):
         with pytest.raises(SystemExit) as error:
-            cells.call(costs, "training", "train", "--method=none_such")
-        known = json.loads(costs.read_text())["training"]
+            cells.call(tmp_path / "cell", "training", "train", "--method=none_such")
+        known = json.loads((tmp_path / "costs" / "cell.json").read_text())["training"]
         assert error.value.code == 2 and known["sittings"] == sitting and known["peak_memory_gib"] > 0
-        assert known["seconds"] > 0.1 * sitting
+        assert known["seconds"] >= known["processor_seconds"] / 2 > 0.01 * sitting
+
+
+SLEEPER = """#!/bin/sh
+exec {python} -c "
+import signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+print('ready', file=open('{ready}', 'w'), flush=True)
+time.sleep(60)"
+"""
+
+
+@pytest.fixture(name="sleeper")
+def fixture_sleeper(cells, tmp_path, monkeypatch):
+    """A program that takes a minute, unless SIGINT asks it to stop; its file says that it has begun."""
+    program, ready = tmp_path / "python", tmp_path / "ready"
+    program.write_text(SLEEPER.format(python=sys.executable, ready=ready))
+    program.chmod(0o755)
+    monkeypatch.setattr(cells.sys, "executable", str(program))
+    return ready
+
+
+def test_training_that_takes_too_long_is_stopped_and_not_evaluated(cells, sleeper, tmp_path):
+    start = time.monotonic()
+    assert not cells.fill(tmp_path / "cell", ["--method=dp_merf"], [], max_minutes=0.05)
+    assert 3 <= time.monotonic() - start < 50 and sleeper.exists()
+    costs = cells.costs_of(tmp_path / "cell")
+    assert costs["training"]["seconds"] >= 3 and "evaluation" not in costs
+    sleeper.unlink()
+    assert not cells.fill(tmp_path / "cell", [], [], max_minutes=0.05)  # Its minutes are used up.
+    assert not sleeper.exists()
+
+
+def test_a_signal_is_passed_on_and_ends_the_script(cells, sleeper, tmp_path):
+    def interrupt():
+        while not sleeper.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        cells.fill(tmp_path / "cell", [], [])
+    assert cells.costs_of(tmp_path / "cell")["training"]["sittings"] == 1

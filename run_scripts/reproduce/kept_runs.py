@@ -1,0 +1,284 @@
+"""The kept runs of the tables: `results/`, and the tables in the documents that are written from it.
+
+    python run_scripts/reproduce/kept_runs.py [--collect RUNS] [--results_dir results] [--check]
+
+RESULTS/runs/NAME has the privacy statement of a run, `privacy.json`, and what was measured of it, `measured.json`: no
+weights and no pictures. RESULTS/results.csv has a row for every cell and measure, computed from these files; runs that
+differ in their seed alone share a row. `--collect` copies what the queue (all.sh) has finished in its folder RUNS. Then
+the rows and, for the results of this repository, the tables in its documents are written again. `--check` writes
+nothing, and fails where something that is written differs from what would be.
+"""
+
+import argparse
+import csv
+import io
+import itertools
+import json
+import pathlib
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import paper_tables
+from cells import Cell, costs_of
+
+from datalens_tf import _files
+from datalens_tf.accounting import statement as statements
+from datalens_tf.accounting import verification
+from datalens_tf.evaluation import references
+from datalens_tf.methods.registry import methods
+from datalens_tf.training.results import result_file
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = PROJECT / "results"
+COLUMNS = ("tables", "data", "classes", "n", "method", "variant", "budget", "epsilon_replace_one",
+           "epsilon_add_or_remove", "delta", "accountant", "protocol", "measure", "seeds", "values", "mean", "sd",
+           "sd_over", "paper", "minutes", "commit", "command", "runs")
+# Measures: by the name that a row has, where `metrics.json` has it, and digits that are shown.
+MEASURES = {"accuracy": ("utility", "accuracy_mean"), "inception_score": ("quality", "inception_score", "mean"),
+            "frechet_domain_classifier": ("quality", "frechet_domain_classifier", "value")}
+_ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
+_DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "celeba_gender": "CelebA-Gender",
+         "celeba_hair": "CelebA-Hair", "places365": "Places365"}
+
+
+def keep(cell: Cell, folder: pathlib.Path, results: pathlib.Path) -> None:
+    """Keeps of a finished run what is not private: its statement, and what was measured on public test data.
+
+    Args:
+      cell: what the run is.
+      folder: of the run, evaluated.
+      results: a folder of results.
+
+    Raises:
+      CheckpointError, LedgerError: the statement is not that of the run, or does not follow from what was charged.
+    """
+    costs, metrics = costs_of(folder), json.loads(result_file(folder).read_text())
+    classes = json.loads((folder / "generator/1/assets.extra/model.json").read_text())["class_names"]
+    write_run(cell, (folder / verification.STATEMENT).read_bytes(), metrics, results, {
+        "classes": classes, "commit": costs.get("commit", ""),
+        "minutes": {what: round(costs[what]["seconds"] / 60, 1) for what in ("training", "evaluation")
+                    if what in costs},
+        "command": " ".join(("datalens train", *cell.train, "&& datalens evaluate", *cell.evaluate))})
+
+
+def write_run(cell: Cell, statement: bytes, metrics: Mapping[str, Any], results: pathlib.Path,
+              more: Mapping[str, Any]) -> None:
+    """Writes the two files of a run.
+
+    Args:
+      cell: what the run is.
+      statement: content of its `privacy.json`.
+      metrics: of its `metrics.json`.
+      results: a folder of results.
+      more: further entries of `measured.json`.
+
+    Raises:
+      LedgerError: the statement does not follow from the charges that it names.
+    """
+    utility = metrics["utility"]
+    verification.check_alone(statements.parse_statement(statement), cell.name)
+    measured = {
+        "tables": cell.tables, "dataset": cell.dataset, "method": cell.method, "variant": cell.variant,
+        "epsilon_budget": cell.epsilon, "seed": cell.seed, "protocol": utility["protocol_name"],
+        "num_synthetic": utility["num_synthetic"], "epochs": utility["epochs"],
+        "follows_protocol": utility["follows_protocol"],
+        "accuracy_by_classifier": [one["accuracy"] for one in utility["per_seed"]],
+        "measures": {name: value for name, path in MEASURES.items() if (value := _at(metrics, path)) is not None},
+        **more}
+    folder = results / "runs" / cell.name
+    folder.mkdir(parents=True, exist_ok=True)
+    _files.atomic_write(folder / verification.STATEMENT, statement)
+    _files.atomic_write(folder / "measured.json", json.dumps(measured, indent=1) + "\n")
+
+
+def _at(metrics: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """An entry of nested dictionaries; None where there is none."""
+    value: Any = metrics
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def rows(results: pathlib.Path) -> list[dict[str, str]]:
+    """The rows of the kept runs, as text."""
+    runs = []
+    for path in sorted(results.glob("runs/*/measured.json")):
+        measured = json.loads(path.read_text())
+        statement = statements.parse_statement((path.parent / verification.STATEMENT).read_bytes())
+        runs.append({"name": path.parent.name, "statement": statement, **measured})
+
+    def key(run):
+        budget = float("inf") if run["epsilon_budget"] is None else run["epsilon_budget"]
+        return (_place(run["dataset"]), run["dataset"], run["method"], run["variant"], budget)
+
+    groups = itertools.groupby(sorted(runs, key=lambda run: (*key(run), run["seed"])), key)
+    return [row for _, group in groups for row in _rows_of(list(group))]
+
+
+def _rows_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """A row for each measure of runs that differ in their seed."""
+    first, statement = runs[0], runs[0]["statement"]
+    private = statement["private"]
+    minutes = [run["minutes"]["training"] for run in runs if "training" in run["minutes"]]
+    protocol = first["protocol"] if first["follows_protocol"] else (
+        f"{first['protocol']}, but {first['num_synthetic']} images and {first['epochs']} epochs")
+    found = []
+    for measure in MEASURES:
+        values = [run["measures"][measure] for run in runs if measure in run["measures"]]
+        if len(values) < len(runs):
+            continue
+        spread, over = values, f"{len(runs)} runs"
+        if len(runs) == 1 and measure == "accuracy":
+            spread, over = first["accuracy_by_classifier"], f"{len(first['accuracy_by_classifier'])} classifiers"
+        epsilon = max(run["statement"]["epsilon"] for run in runs) if private else None
+        cells = {
+            "tables": first["tables"] if measure == "accuracy" else ["3"], "data": first["dataset"],
+            "classes": first["classes"], "n": statement["num_records"], "method": first["method"],
+            "variant": first["variant"], "budget": "inf" if epsilon is None else f"{first['epsilon_budget']:g}",
+            **{column: "inf" if epsilon is None else statements.round_up(epsilon)
+               if statement["adjacency"] == adjacency else "" for column, adjacency in _ADJACENCIES.items()},
+            "delta": f"{statement['delta']:g}" if private else "",
+            "accountant": statement["accountant"] if private else "",
+            "protocol": protocol if measure == "accuracy" else "domain classifier", "measure": measure,
+            "seeds": [run["seed"] for run in runs], "values": [f"{value:.4f}" for value in values],
+            "mean": f"{statistics.fmean(values):.4f}",
+            "sd": f"{statistics.stdev(spread):.4f}" if len(spread) > 1 else "",
+            "sd_over": over if len(spread) > 1 else "", "paper": _published(first, measure),
+            "minutes": f"{statistics.fmean(minutes):.0f}" if minutes else "",
+            "commit": sorted({run["commit"] for run in runs}), "command": first["command"],
+            "runs": [run["name"] for run in runs]}
+        found.append({name: " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+                      for name, value in cells.items()})
+        found[-1]["classes"] = "; ".join(first["classes"])
+    return found
+
+
+def _published(run: Mapping[str, Any], measure: str) -> str:
+    """The DataLens paper's number for this method, data and budget; nothing where it has none, or of other settings."""
+    if not _is_usual(run["variant"]):
+        return ""
+    if measure == "accuracy":
+        value = references.published(run["method"], run["dataset"], run["epsilon_budget"]).get("DataLens paper")
+    else:
+        name = methods()[run["method"]].published_as or ""
+        value = None
+        if measure == "inception_score":
+            value = references.INCEPTION_SCORE.get(run["dataset"], {}).get(name, {}).get(run["epsilon_budget"])
+    return "" if value is None else f"{value:g}"
+
+
+def csv_text(found: Sequence[Mapping[str, str]]) -> str:
+    """Rows as `results.csv` has them."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return text.getvalue()
+
+
+def write(results: pathlib.Path) -> None:
+    """Writes `results.csv` from the kept runs."""
+    _files.atomic_write(results / "results.csv", csv_text(rows(results)))
+
+
+# Document -> name of its table, which stands between the lines `<!-- results: NAME -->` and `<!-- end of results -->`.
+DOCUMENTS = {"README.md": "headline", "docs/research/tables.md": "all"}
+
+
+def documents(found: Sequence[Mapping[str, str]]) -> dict[pathlib.Path, str]:
+    """Documents with their tables written from the rows.
+
+    Raises:
+      ValueError: a document has no place for its table.
+    """
+    texts = {}
+    for name, table in DOCUMENTS.items():
+        path = PROJECT / name
+        before, opening, rest = path.read_text().partition(f"<!-- results: {table} -->\n")
+        _, closing, after = rest.partition("<!-- end of results -->")
+        if not (opening and closing):
+            raise ValueError(f"{name} has no place for the table {table}.")
+        written = {"headline": headline, "all": all_tables}[table](found)
+        texts[path] = f"{before}{opening}\n{written}\n{closing}{after}"
+    return texts
+
+
+def headline(found: Sequence[Mapping[str, str]]) -> str:
+    """Accuracies of few methods, a row for each data set and budget."""
+    accuracies = [row for row in found if row["measure"] == "accuracy" and row["method"] in paper_tables.HEADLINE
+                  and _is_usual(row["variant"])]
+    columns = [method for method in paper_tables.HEADLINE if any(row["method"] == method for row in accuracies)]
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    # Of a released generator and newer runs of the same method, the newer ones are shown.
+    for row in sorted(accuracies, key=lambda row: (_place(row["data"]), float(row["budget"]), not row["variant"])):
+        cells.setdefault((row["data"], row["budget"]), {})[row["method"]] = _accuracy(row)
+    return _table(("data", "epsilon", *(_shown(method) for method in columns)),
+                  [(_DATA.get(data, data), budget, *(known.get(method, "-") for method in columns))
+                   for (data, budget), known in cells.items()])
+
+
+def all_tables(found: Sequence[Mapping[str, str]]) -> str:
+    """A table for each of the paper's, with all rows."""
+    parts = []
+    for number in sorted({number for row in found for number in row["tables"].split()}, key=int):
+        mine = [row for row in found if number in row["tables"].split()]
+        measures = {row["measure"] for row in mine}
+        head = ("data", "n", "method", "variant", "epsilon, one replaced", "epsilon, one added or removed",
+                *(("measure",) if len(measures) > 1 else ()), "mean", "seeds", "paper", "minutes")
+        lines = [(_DATA.get(row["data"], row["data"]), f"{int(row['n']):,}", f"`{row['method']}`",
+                  row["variant"] or "-", row["epsilon_replace_one"] or "-", row["epsilon_add_or_remove"] or "-",
+                  *((row["measure"].replace("_", " "),) if len(measures) > 1 else ()), _accuracy(row), row["seeds"],
+                  row["paper"] or "-", row["minutes"] or "-") for row in mine]
+        parts.append(f"## Table {number}\n\n{_table(head, lines)}")
+    return "\n".join(parts)
+
+
+def _is_usual(variant: str) -> bool:
+    """Whether a row is of the method as it is, and not of Tables 4, 5 and 7."""
+    return variant in ("", paper_tables.SLIM) or variant.startswith("checkpoints/")
+
+
+def _accuracy(row: Mapping[str, str]) -> str:
+    return row["mean"] + (f" ± {row['sd']}" if row["sd"] else "")
+
+
+def _place(data: str) -> int:
+    return list(_DATA).index(data) if data in _DATA else len(_DATA)
+
+
+def _shown(method: str) -> str:
+    return methods()[method].published_as or f"`{method}`"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *lines))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collect", type=pathlib.Path, default=None, metavar="RUNS", help="folder of the queue")
+    parser.add_argument("--results_dir", type=pathlib.Path, default=RESULTS)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where something is out of date")
+    args = parser.parse_args()
+    if args.collect is not None:
+        for folder in sorted((args.collect / "results" / "runs").iterdir()):
+            kept = args.results_dir / "runs" / folder.name
+            kept.mkdir(parents=True, exist_ok=True)
+            for name in (verification.STATEMENT, "measured.json"):
+                _files.atomic_write(kept / name, (folder / name).read_bytes())
+    found = rows(args.results_dir)
+    texts = {args.results_dir / "results.csv": csv_text(found)}
+    if args.results_dir == RESULTS:
+        texts |= documents(found)
+    changed = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
+    for path in changed:
+        print(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
+        if not args.check:
+            _files.atomic_write(path, texts[path])
+    return int(args.check and bool(changed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""The runs that the tables of the papers need, in the order in which the queue takes them.
+
+A run is listed once, whatever tables show it. Grey data sets have three training seeds and one classifier a generator,
+colour data sets one seed. Colour runs have slim networks: those of the paper's size would need 99 to 137 GiB for their
+state.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+
+import dp_accounting
+import table1
+import table4
+import table5
+import table7
+import variants
+from cells import Cell
+
+from datalens_tf.accounting import accountants
+from datalens_tf.methods.registry import preset
+
+GREY, COLOUR = ("mnist", "fashion_mnist"), ("celeba_gender", "celeba_hair", "places365")
+SEEDS, BUDGETS, SMALL_BUDGETS = range(3), (1.0, 10.0), (0.2, 0.4, 0.6, 0.8)
+
+# At N = 4,000, teachers of the grey presets would take 19 GiB of memory; they take this much, and lie on the disk.
+_ON_DISK = ("--bank_memory_gb=4",)
+SLIM = "slim networks"
+_SLIM = {
+    "datalens": ("--discriminator_filters=4", "--discriminator_units=16", "--generator_filters=32",
+                 "--generator_units=256", *_ON_DISK),
+    "pate_gan": ("--discriminator_filters=4", "--discriminator_units=16", *_ON_DISK),
+    "g_pate": ("--discriminator_filters=4", "--discriminator_units=16", *_ON_DISK),
+}
+# Minutes of training on two cores: of grey pictures, and of colour ones with slim networks. Measured where
+# docs/research/ has them, else a guess.
+_MINUTES = {
+    "dcgan": (9, 90), "gs_wgan": (28, 60), "pate_gan": (26, 60), "g_pate": (45, 60), "dp_gan": (10, 120),
+    "dp_merf": (10, 30), "datalens": (80, 180), "datalens_plus": (15, 45), "d2pfed": (80, 180), "fetchsgd": (80, 180)}
+_MINUTES_OF_EVALUATION = 12
+HEADLINE = ("datalens_plus", "dp_merf", "dp_gan", "datalens")  # In README.
+
+# Limits of training in colour, in minutes.
+_CAP, _CAP_OF_OTHERS = 180.0, 60.0
+
+# Tables 4, 5 and 7 with a tenth of the teachers and the paper's noise for each: sigma / N = 5,000 / 4,000.
+TEACHERS, STEPS = 400, 150
+
+
+@functools.cache
+def cells() -> tuple[Cell, ...]:
+    """All of them: methods that are least likely to change first, DataLens last, colour after grey."""
+    return (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
+            *_grey("datalens", "datalens_plus"), *_variants(), *_colour())
+
+
+def has_few_teachers(cell: Cell) -> bool:
+    """Whether a cell is of Tables 4, 5 and 7, with a tenth of the teachers."""
+    return bool({"4", "5", "7"} & set(cell.tables))
+
+
+def estimate(cell: Cell) -> float:
+    """Minutes that training and evaluation take, where no such run is recorded."""
+    training: float = 0 if cell.earlier_than else _MINUTES[cell.method][cell.dataset in COLOUR]
+    if has_few_teachers(cell):
+        training *= 0.15
+    return min(training, cell.max_minutes or training) + _MINUTES_OF_EVALUATION
+
+
+def _grey(*methods: str) -> Iterator[Cell]:
+    """Tables 1 and 2 on grey data; with one seed first, so that each cell has a number early."""
+    for seed in SEEDS:
+        for dataset in GREY:
+            for method in methods:
+                flags = _ON_DISK if method == "datalens" else ()
+                for epsilon in (None,) if method == "dcgan" else BUDGETS:
+                    yield table1.cell(method, dataset, epsilon, seed, flags=flags,
+                                      tables=("1", "2") if epsilon == 1 else ("1",))
+                if method in ("dp_gan", "dp_merf"):
+                    for epsilon in SMALL_BUDGETS:
+                        yield table1.cell(method, dataset, epsilon, seed, tables=("2",))
+                if method == "datalens":
+                    for epsilon in SMALL_BUDGETS:
+                        yield _earlier(dataset, epsilon, seed)
+
+
+def _earlier(dataset: str, epsilon: float, seed: int) -> Cell:
+    """DataLens as it was when it had spent less, from the releases that its run at epsilon 1 has stored."""
+    method = "datalens"
+    return Cell(
+        name=f"{method}_{dataset}_eps{epsilon:g}_seed{seed}", tables=("2",), method=method, dataset=dataset,
+        epsilon=epsilon, seed=seed, earlier_than=f"{method}_{dataset}_eps1_seed{seed}",
+        evaluate=(f"--dataset={dataset}", "--metrics=utility", "--seeds=1"))
+
+
+def _variants() -> Iterator[Cell]:
+    """Tables 4, 5 and 7; the paper's own settings, which all three have, are trained once."""
+    known: dict[tuple[str, ...], Cell] = {}
+    for seed in SEEDS:
+        for dataset in GREY:
+            base = preset(dataset, 1.0)
+            sensitivity = 2 * math.sqrt(base.top_k * base.batch_size)
+            multiplier = base.noise_stddev * TEACHERS / base.num_teachers / sensitivity
+            epsilon = accountants.epsilon(dp_accounting.GaussianDpEvent(multiplier), STEPS, base.delta, base.accountant,
+                                          base.ADJACENCY)
+            # Rounded up: what is calibrated to it may be charged in full.
+            base = base.replace(num_teachers=TEACHERS, num_steps=STEPS, epsilon=math.ceil(100 * epsilon) / 100)
+            for table, rows in (("4", table4.sweeps), ("5", table5.compressors), ("7", table7.ablations)):
+                for variant in rows(base):
+                    cell = variants.cell(base, variant, seed, (28, 28, 1))
+                    cell = known.get(cell.train, cell)
+                    known[cell.train] = dataclasses.replace(cell, tables=(*cell.tables, table))
+    yield from known.values()
+
+
+def _colour() -> Iterator[Cell]:
+    """Tables 1 and 3 in colour."""
+    for dataset in COLOUR:
+        for method in ("dcgan", "dp_gan", "dp_merf", "gs_wgan", "pate_gan", "g_pate", "datalens", "datalens_plus"):
+            budgets: tuple[float | None, ...] = BUDGETS
+            if method == "dcgan":
+                budgets = (None,)
+            elif method in ("gs_wgan", "pate_gan", "g_pate"):
+                budgets = BUDGETS[1:]
+            for epsilon in budgets:
+                yield table1.cell(
+                    method, dataset, epsilon, 0, flags=_SLIM.get(method, ()),
+                    variant=SLIM if method in _SLIM else "",
+                    max_minutes=_CAP_OF_OTHERS if budgets == BUDGETS[1:] else _CAP)
