@@ -1,5 +1,8 @@
 """DataLens+: sums charged before they are drawn, and a generator that is a function of them."""
 
+import dataclasses
+import typing
+
 import numpy as np
 import pytest
 
@@ -31,7 +34,9 @@ CHOICE = {"candidates": "moments:0,both:1.5:0.15", "covariance_charges": 3, "sel
 # The same number of charges.
 CLUSTERS = CHOICE | {"num_clusters": 2, "direction_charges": 1, "cluster_charges": 1, "cluster_rounds": 2,
                      "num_directions": 4, "mean_charges": 1, "covariance_charges": 1}
+SETTINGS = {"choice": CHOICE, "learned": CHOICE | {"learned_share": 0.75}, "clusters": CLUSTERS}
 MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
+CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters"], indirect=True)
 
 
 class Killed(BaseException):
@@ -48,9 +53,42 @@ def watch(monkeypatch, note):
         monkeypatch.setattr(kind, "privatize", watching)
 
 
+@dataclasses.dataclass
+class Watched:
+    """A run, and of each of its releases: the exact sums, what was released, its price, and all charges by then."""
+
+    settings: dict[str, typing.Any]
+    run: typing.Any
+    sums: list = dataclasses.field(default_factory=list)
+    released: list = dataclasses.field(default_factory=list)
+    events: list = dataclasses.field(default_factory=list)
+    charges: list = dataclasses.field(default_factory=list)
+
+    def privatize(self, original, mechanism, sums, noise, index):
+        """In place of a mechanism's own."""
+        self.events.append(mechanism.dp_event())
+        self.charges.append((index, [charge.count for charge in PrivacyLedger.read(self.run.folder.ledger).charges]))
+        self.sums.append(np.array(sums))
+        self.released.append(original(mechanism, sums, noise, index))
+        return self.released[-1]
+
+
 class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
     CONFIG = CONFIG
     FIRST_OF_ITS_FAMILY = False  # DP-MERF is.
+
+    @pytest.fixture(name="watched", scope="class")
+    @classmethod
+    def fixture_watched(cls, request, tmp_path_factory):
+        """A run with the `SETTINGS` of this name."""
+        settings, data = SETTINGS[request.param], tiny.dataset()
+        watched = Watched(settings, cls.make(tmp_path_factory.mktemp(request.param), **settings))
+        with pytest.MonkeyPatch.context() as patched:
+            for kind in MECHANISMS:
+                patched.setattr(kind, "privatize", lambda *args, original=kind.privatize: watched.privatize(
+                    original, *args))
+            watched.run.fit(data.images, data.labels)
+        return watched
 
     def test_the_noise_is_what_the_budget_asks_for(self, run):
         """Twelve charges, with a choice and without."""
@@ -67,78 +105,53 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         run = self.make(tmp_path, **CHOICE).fit(data.images, labels, num_classes=3)
         assert run.privacy_statement()["num_charges"] == 12
 
-    @pytest.mark.parametrize("settings, releases", [
-        (CHOICE, 4), pytest.param(CLUSTERS, 7, marks=pytest.mark.slow)])
-    def test_releases_cost_what_their_charges_cost(self, tmp_path, monkeypatch, settings, releases):
+    @CLUSTERS_TOO
+    def test_releases_cost_what_their_charges_cost(self, watched):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
-        drawn, data = [], tiny.dataset()
-        watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
-        run = self.make(tmp_path, **settings).fit(data.images, data.labels)
-        assert len(drawn) == releases and run.privacy_statement()["num_charges"] == 12
-        found = accountants.epsilon_of(drawn, 1e-5, "gdp")
-        assert found == pytest.approx(run.privacy_statement()["epsilon"], rel=1e-9)
+        statement = watched.run.privacy_statement()
+        assert len(watched.events) == (4 if watched.settings == CHOICE else 7) and statement["num_charges"] == 12
+        found = accountants.epsilon_of(watched.events, 1e-5, "gdp")
+        assert found == pytest.approx(statement["epsilon"], rel=1e-9)
 
-    @pytest.mark.parametrize("settings, expected", [
-        pytest.param(CHOICE, [2, 3, 4, 3], marks=pytest.mark.slow), (CLUSTERS, [1, 1, 1, 1, 1, 4, 3])])
-    def test_charges_are_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch, settings, expected):
+    @CLUSTERS_TOO
+    def test_charges_are_on_disk_before_the_noise_is_drawn(self, watched):
         """All that pay for a release in one line: a kill burns them together, or none."""
-        seen, data = [], tiny.dataset()
-        watch(monkeypatch, lambda _, index: seen.append(
-            (index, [charge.count for charge in PrivacyLedger.read(tmp_path / "ledger.jsonl").charges])))
-        self.make(tmp_path, **settings).fit(data.images, data.labels)
-        assert seen == [(index, expected[:index + 1]) for index in range(len(expected))]
+        expected = [2, 3, 4, 3] if watched.settings == CHOICE else [1, 1, 1, 1, 1, 4, 3]
+        assert watched.charges == [(index, expected[:index + 1]) for index in range(len(expected))]
 
-    @pytest.mark.parametrize("settings", [
-        CHOICE | {"learned_share": 0.75}, pytest.param(CLUSTERS, marks=pytest.mark.slow)])
-    def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, settings):
+    @pytest.mark.parametrize("watched", [
+        "choice", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))], indirect=True)
+    def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, watched):
         """Other records with the same releases give the same generator: nothing else was looked at."""
-        data, other, kept = tiny.dataset(), tiny.dataset(seed=5), []
-        for kind in MECHANISMS:
-            def keeping(self, sums, noise, index, original=kind.privatize):
-                kept.append(original(self, sums, noise, index))
-                return kept[-1]
-
-            monkeypatch.setattr(kind, "privatize", keeping)
-        first = self.make(tmp_path / "a", **settings).fit(data.images, data.labels)
-        replay = iter(list(kept))
+        other, replay = tiny.dataset(seed=5), iter(watched.released)
         for kind in MECHANISMS:
             monkeypatch.setattr(kind, "privatize", lambda *args: next(replay))
-        second = self.make(tmp_path / "b", **settings).fit(other.images, other.labels)
-        np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+        second = self.make(tmp_path, **watched.settings).fit(other.images, other.labels)
+        np.testing.assert_array_equal(watched.run.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
 
-    @pytest.mark.parametrize("settings", [
-        pytest.param(CHOICE | {"learned_share": 0.75}, marks=pytest.mark.slow), CLUSTERS])
     @pytest.mark.parametrize("record, image, label", [
         (0, 255, 2), *(pytest.param(*changed, marks=pytest.mark.slow) for changed in ((7, 0, 1), (19, 255, 1)))])
-    def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, settings,
+    @pytest.mark.parametrize("watched", [pytest.param("learned", marks=pytest.mark.slow), "clusters"], indirect=True)
+    def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, watched,
                                                                              record, image, label):
         """As composition asks: later sums are compared where all earlier releases were the same."""
-        data, sums, noisy = tiny.dataset(), [], []
-        with monkeypatch.context() as patched:
-            for kind in MECHANISMS:
-                def keeping(self, exact, noise, index, original=kind.privatize):
-                    sums.append(np.array(exact))
-                    noisy.append(original(self, exact, noise, index))
-                    return noisy[-1]
-
-                patched.setattr(kind, "privatize", keeping)
-            self.make(tmp_path / "a", **settings).fit(data.images, data.labels)
-        images, labels, moved, replay = data.images.copy(), data.labels.copy(), [], iter(noisy)
+        data, moved, replay = tiny.dataset(), [], iter(watched.released)
+        images, labels = data.images.copy(), data.labels.copy()
         images[record], labels[record] = image, label
         for kind in MECHANISMS:
             def comparing(self, exact, noise, index):
-                distance = np.linalg.norm(exact - sums[len(moved)])
+                distance = np.linalg.norm(exact - watched.sums[len(moved)])
                 unit = 2.0**24 if isinstance(self, MeanEmbedding) else 1.0
                 moved.append(distance / self.L2_SENSITIVITY / unit if not isinstance(self, CorrectCounts)
                              else distance / self.num_candidates**0.5)
                 return next(replay)
 
             monkeypatch.setattr(kind, "privatize", comparing)
-        self.make(tmp_path / "b", **settings).fit(images, labels)
-        assert len(moved) == len(noisy) and max(moved) <= 1 and moved[0] > 0.1
+        self.make(tmp_path, **watched.settings).fit(images, labels)
+        assert len(moved) == len(watched.released) and max(moved) <= 1 and moved[0] > 0.1
 
     @pytest.mark.parametrize("counts, sources, warp, grain", [
-        ((7.0, 3.0), 1, 0.0, 0.0), ((3.0, 7.0), 2, 1.5, 0.15)])
+        pytest.param((7.0, 3.0), 1, 0.0, 0.0, marks=pytest.mark.slow), ((3.0, 7.0), 2, 1.5, 0.15)])
     def test_the_candidate_is_the_one_with_the_largest_released_number(self, tmp_path, monkeypatch, counts, sources,
                                                                        warp, grain):
         monkeypatch.setattr(CorrectCounts, "privatize", lambda *args: np.array(counts))
@@ -209,6 +222,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         (noise,) = {moment.noise_multiplier for moment in seen}
         assert noise == charge.unit.noise_multiplier / 3**0.5 > run.config.noise_multiplier / 3**0.5
 
+    @pytest.mark.slow
     def test_the_statement_says_what_was_lost_and_that_the_rest_has_more_noise(self, tmp_path, monkeypatch):
         data = tiny.dataset()
         self.kill(tmp_path, monkeypatch, ReleaseStore, "store", 3, **CHOICE)
@@ -290,6 +304,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         self.make(tmp_path).fit(data.images, data.labels)
         assert len(fits) == 1
 
+    @pytest.mark.slow
     def test_random_features_alone_need_no_moments(self, tmp_path, monkeypatch):
         drawn, data = [], tiny.dataset()
         watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
@@ -301,6 +316,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert not (tmp_path / "private" / "feature_network.npz").exists()
 
 
+@pytest.mark.slow
 class TestMomentsAlone(PrivateSynthesizerConformance):
     """One candidate without a generator to fit: there are no steps to stop in the middle of."""
 
@@ -321,6 +337,7 @@ class TestMomentsAlone(PrivateSynthesizerConformance):
         assert "clusters of each class" not in " ".join(text.split())
 
 
+@pytest.mark.slow
 class TestClusters(PrivateSynthesizerConformance):
     """A few Gaussians per class."""
 

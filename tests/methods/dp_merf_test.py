@@ -32,17 +32,12 @@ class TestDpMerf(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
         assert statement["noise_multiplier_per_step"] == run.config.noise_multiplier
         assert "codes" not in run.folder.statement_text.read_text()
 
-    def test_the_generator_is_a_function_of_the_release(self, run, tmp_path):
+    def test_the_generator_is_a_function_of_the_release(self, run, tmp_path, monkeypatch):
         """Other records with the same stored release give the same generator: nothing else was looked at."""
-        other, data = tiny.dataset(seed=5), tiny.dataset()
-        first = self.make(tmp_path / "a", insecure_noise_seed=1).fit(data.images, data.labels)
-        second = self.make(tmp_path / "b", insecure_noise_seed=1)
-        noisy = ReleaseStore(first.folder.releases).load(1)
-        monkey = pytest.MonkeyPatch()
-        with monkey.context() as patched:
-            patched.setattr(MeanEmbedding, "privatize", lambda *args: noisy)
-            second.fit(other.images, other.labels)
-        np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+        other, noisy = tiny.dataset(seed=5), ReleaseStore(run.folder.releases).load(1)
+        monkeypatch.setattr(MeanEmbedding, "privatize", lambda *args: noisy)
+        second = self.make(tmp_path).fit(other.images, other.labels)
+        np.testing.assert_array_equal(run.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
 
     def test_a_charge_without_its_release_is_burnt_and_nothing_is_drawn_again(self, tmp_path, monkeypatch):
         def killed(*args):
@@ -92,14 +87,13 @@ class TestDpMerfWithAutoencoder(PrivateSynthesizerConformance):
         self.make(tmp_path).fit(data.images, data.labels)
         assert seen == [[0], [0, 1]]
 
-    def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch):
-        other, data = tiny.dataset(seed=5), tiny.dataset()
-        first = self.make(tmp_path / "a", insecure_noise_seed=1).fit(data.images, data.labels)
+    def test_the_generator_is_a_function_of_the_releases(self, run, tmp_path, monkeypatch):
+        other = tiny.dataset(seed=5)
         for step, kind in ((1, SecondMoment), (2, MeanEmbedding)):
-            noisy = ReleaseStore(first.folder.releases).load(step)
+            noisy = ReleaseStore(run.folder.releases).load(step)
             monkeypatch.setattr(kind, "privatize", lambda *args, noisy=noisy: noisy)
-        second = self.make(tmp_path / "b", insecure_noise_seed=1).fit(other.images, other.labels)
-        np.testing.assert_array_equal(first.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
+        second = self.make(tmp_path).fit(other.images, other.labels)
+        np.testing.assert_array_equal(run.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
 
     def test_a_run_killed_between_the_releases_does_not_pay_for_the_first_again(self, tmp_path, monkeypatch):
         def killed(*args):

@@ -66,6 +66,27 @@ def fixture_reference(tmp_path_factory):
     return trainer, released_bytes(student)
 
 
+@pytest.fixture(name="stopped_once", scope="module")
+def fixture_stopped_once(tmp_path_factory):
+    """Folder of a run that was stopped after step 2. Not to be changed."""
+    run_dir = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.raises(TrainingInterrupted):
+        train(run_dir, stop_after=2)
+    return run_dir
+
+
+@pytest.fixture(name="stopped")
+def fixture_stopped(stopped_once, tmp_path):
+    """A copy of it, to be changed."""
+    return shutil.copytree(stopped_once, tmp_path / "stopped")
+
+
+@pytest.fixture(name="finished")
+def fixture_finished(reference, tmp_path):
+    """A copy of the folder of the uninterrupted run."""
+    return shutil.copytree(reference[0].folder.path, tmp_path / "finished")
+
+
 def test_every_step_is_charged_once_and_the_budget_is_kept(reference):
     trainer, _ = reference
     ledger = PrivacyLedger.open(trainer.folder.ledger)
@@ -144,14 +165,10 @@ def test_the_warm_up_can_be_interrupted_and_resumed(tmp_path):
     assert released_bytes(resumed) == released_bytes(whole)
 
 
-def test_without_any_snapshot_the_state_is_computed_again_from_stored_releases(tmp_path, reference):
-    with pytest.raises(TrainingInterrupted):
-        train(tmp_path, stop_after=3)
-    for snapshot in (tmp_path / "private" / "checkpoints").iterdir():
-        for file in snapshot.iterdir():
-            file.unlink()
-        snapshot.rmdir()
-    trainer, student = train(tmp_path)
+def test_without_any_snapshot_the_state_is_computed_again_from_stored_releases(stopped, reference):
+    for snapshot in (stopped / "private" / "checkpoints").iterdir():
+        shutil.rmtree(snapshot)
+    trainer, student = train(stopped)
     assert released_bytes(student) == reference[1]
     assert len(trainer.ledger.charges) == 5
 
@@ -181,9 +198,9 @@ def test_a_charge_without_a_stored_sum_is_burnt_and_never_drawn_again(tmp_path):
     assert trainer.num_burnt == 1 and len(trainer.ledger.charges) == 6
 
 
-def test_epsilon_is_a_function_of_the_configuration_only(tmp_path):
-    spent = [train(tmp_path / str(seed), data=tiny.dataset(seed=seed))[0].ledger.spent() for seed in (0, 1)]
-    assert spent[0] == spent[1]
+def test_epsilon_is_a_function_of_the_configuration_only(tmp_path, reference):
+    other, _ = train(tmp_path, data=tiny.dataset(seed=1))
+    assert other.ledger.spent() == reference[0].ledger.spent()
 
 
 @pytest.mark.parametrize("kind, source", [("rounded_gaussian", RoundedGaussianNoise),
@@ -203,35 +220,32 @@ def test_seeding_everything_twice_gives_equal_weights_but_different_noise(tmp_pa
     assert all(integers) if kind == "rounded_gaussian" else not any(integers)
 
 
-def test_another_configuration_or_data_set_is_refused(tmp_path):
-    train(tmp_path)
+def test_another_configuration_or_data_set_is_refused(finished):
     with pytest.raises(CheckpointError, match="another configuration"):
-        train(tmp_path, CONFIG.replace(vote_threshold=0.4))
+        train(finished, CONFIG.replace(vote_threshold=0.4))
     with pytest.raises(CheckpointError, match="other records"):
-        train(tmp_path, data=tiny.dataset(seed=9))
+        train(finished, data=tiny.dataset(seed=9))
 
 
-def test_damaged_snapshot_release_and_ledger_are_one_clear_error(tmp_path):
-    with pytest.raises(TrainingInterrupted):
-        train(tmp_path, stop_after=2)
-    snapshot = next((tmp_path / "private" / "checkpoints").glob("step-*")) / "teachers-003.bin"
+def test_damaged_snapshot_release_and_ledger_are_one_clear_error(stopped):
+    snapshot = next((stopped / "private" / "checkpoints").glob("step-*")) / "teachers-003.bin"
     content = snapshot.read_bytes()
     for damage in (content[:-1], content[:-1] + bytes([content[-1] ^ 1])):
         snapshot.write_bytes(damage)
         with pytest.raises(CheckpointError, match="Damaged checkpoint .*teachers-003.bin"):
-            train(tmp_path)
+            train(stopped)
     snapshot.write_bytes(content)
-    release = tmp_path / "private" / "releases" / "000001.npz"
+    release = stopped / "private" / "releases" / "000001.npz"
     whole = release.read_bytes()
     release.write_bytes(whole[:100])
     with pytest.raises(CheckpointError, match="000001.npz"):
-        train(tmp_path)
+        train(stopped)
     release.write_bytes(whole)
-    ledger = tmp_path / "ledger.jsonl"
+    ledger = stopped / "ledger.jsonl"
     lines = ledger.read_text().splitlines(keepends=True)
     ledger.write_text("".join([lines[0], lines[1].replace('"step": 1', '"step": 7'), *lines[2:]]))
     with pytest.raises(LedgerError, match="line 2"):
-        train(tmp_path)
+        train(stopped)
 
 
 @pytest.mark.slow
@@ -247,44 +261,40 @@ def test_teachers_in_memory_and_in_a_file_give_the_same_generator_but_not_in_one
 
 @pytest.mark.parametrize("left", ["releases", "checkpoints"])
 @pytest.mark.parametrize("loss", ledgers.LOSSES)
-def test_a_ledger_that_lost_charges_is_refused(tmp_path, loss, left):
+def test_a_ledger_that_lost_charges_is_refused(stopped, loss, left):
     """Stored sums know their charges, and so do snapshots, whichever of them is left."""
-    with pytest.raises(TrainingInterrupted):
-        train(tmp_path, stop_after=2)
     for other in {"releases", "checkpoints"} - {left}:
-        shutil.rmtree(tmp_path / "private" / other)
-    ledgers.lose(tmp_path / "ledger.jsonl", loss)
+        shutil.rmtree(stopped / "private" / other)
+    ledgers.lose(stopped / "ledger.jsonl", loss)
     with pytest.raises(LedgerError, match=r"ledger\.jsonl .*put the run's newest ledger back"):
-        train(tmp_path)
+        train(stopped)
 
 
-def test_an_interrupted_run_of_an_older_version_continues(tmp_path, reference):
+def test_an_interrupted_run_of_an_older_version_continues(stopped, reference):
     """Its ledger has no ids, and its snapshots and stored sums name no head."""
-    with pytest.raises(TrainingInterrupted):
-        train(tmp_path, stop_after=2)
-    ledgers.as_version_1(tmp_path / "ledger.jsonl")
-    for path in (tmp_path / "private" / "releases").glob("*.npz"):
+    ledgers.as_version_1(stopped / "ledger.jsonl")
+    for path in (stopped / "private" / "releases").glob("*.npz"):
         arrays = _files.read_npz(path, _files.at_most(2**20))
         del arrays["ledger_head"]
         path.write_bytes(_files.npz_bytes(arrays))
-    (path,) = (tmp_path / "private" / "checkpoints").glob("step-*/meta.json")
+    (path,) = (stopped / "private" / "checkpoints").glob("step-*/meta.json")
     meta = {name: value for name, value in json.loads(path.read_text()).items()
             if name not in ("ledger_head", "checksum")}
     path.write_text(json.dumps(meta | {"checksum": zlib.crc32(json.dumps(meta, sort_keys=True).encode())}))
-    _, student = train(tmp_path)
+    _, student = train(stopped)
     assert released_bytes(student) == reference[1]
-    (tmp_path / "ledger.jsonl").write_bytes(PrivacyLedger.read(tmp_path / "ledger.jsonl").until(1).content)
+    (stopped / "ledger.jsonl").write_bytes(PrivacyLedger.read(stopped / "ledger.jsonl").until(1).content)
     with pytest.raises(LedgerError, match="lacks charges"):
-        train(tmp_path)
+        train(stopped)
 
 
-def test_private_folder_is_closed_to_others_and_the_run_folder_is_locked(tmp_path):
-    trainer, _ = train(tmp_path)
-    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
-    with run_folder.exclusive(tmp_path):
+def test_private_folder_is_closed_to_others_and_the_run_folder_is_locked(finished):
+    trainer = Trainer(CONFIG, tiny.dataset(), finished)
+    assert (finished / "private").stat().st_mode & 0o777 == 0o700
+    with run_folder.exclusive(finished):
         before = trainer.folder.ledger.read_bytes()
         trainer.folder.ledger.write_bytes(before[:-9])  # As another process in the middle of a write leaves it.
-        for attempt in (trainer.run, lambda: train(tmp_path)):
+        for attempt in (trainer.run, lambda: train(finished)):
             with pytest.raises(CheckpointError, match="in use by another process"):
                 attempt()
         assert trainer.folder.ledger.read_bytes() == before[:-9]  # Not repaired under the writer.
