@@ -1,9 +1,7 @@
 """A cell of a table is trained once, continued where it stopped, and says what it took."""
 
-import importlib
 import json
 import os
-import pathlib
 import signal
 import sys
 import threading
@@ -11,15 +9,10 @@ import time
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).parents[3] / "run_scripts" / "reproduce"
-
 
 @pytest.fixture(name="cells", scope="module")
-def fixture_cells():
-    sys.path.insert(0, str(FOLDER))
-    yield importlib.import_module("cells")
-    sys.path.remove(str(FOLDER))
-    del sys.modules["cells"]
+def fixture_cells(script):
+    return script("cells")
 
 
 def test_what_is_done_is_not_done_again(cells, tmp_path, monkeypatch):

@@ -1,9 +1,7 @@
 """The scripts of Tables 4, 5 and 7: what is compared is equal where it should be, and tables say what runs say."""
 
-import importlib
 import json
 import math
-import pathlib
 import sys
 from types import SimpleNamespace
 
@@ -12,19 +10,13 @@ import pytest
 from datalens_tf.accounting import accountants
 from datalens_tf.methods.registry import config_class, preset
 
-FOLDER = pathlib.Path(__file__).parents[3] / "run_scripts" / "reproduce"
 BASE = preset("mnist", 1.0).replace(num_steps=150)
 SHAPE = (28, 28, 1)
 
 
 @pytest.fixture(name="scripts", scope="module")
-def fixture_scripts():
-    names = ("cells", "variants", "table4", "table5", "table7")
-    sys.path.insert(0, str(FOLDER))
-    yield {name: importlib.import_module(name) for name in names}
-    sys.path.remove(str(FOLDER))
-    for name in names:
-        del sys.modules[name]
+def fixture_scripts(script):
+    return {name: script(name) for name in ("cells", "variants", "table4", "table5", "table7")}
 
 
 def rows_of(scripts):
