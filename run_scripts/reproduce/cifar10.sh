@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cifar10.sh [DATASET [SEEDS]]: datalens_plus on real CIFAR-10 with its defaults, beside a release of class means alone
+# cifar10.sh [DATASET [SEEDS]]: DataLens+ on real CIFAR-10 with its defaults, beside a release of class means alone
 # and beside DataLens' teachers (TopAgg), at epsilon 1 and 10, by default with 3 seeds. Trains and evaluates what is
 # missing in runs/cifar10, half an hour to an hour and a half each on one core, and writes the table to compare/.
 # The same command again continues. DATASET: `cifar10`, or a copy such as `tfds:cifar10_jpeg`.

@@ -14,13 +14,15 @@ import pathlib
 import statistics
 
 from cells import fill
+from table1 import PLUS
 
 from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.registry import config_class
 from datalens_tf.training.results import result_file
 
-_OF_MOMENTS = f"--candidates={DataLensPlusConfig.for_budget(10.0).candidates}"
+DEFAULTS = config_class(PLUS)
+_OF_MOMENTS = f"--candidates={DEFAULTS.for_budget(10.0).candidates}"
 _ONE_GAUSSIAN = ["--num_clusters=1", "--direction_charges=0", "--cluster_charges=0"]
 _MEANS_ALONE = [_OF_MOMENTS, *_ONE_GAUSSIAN, "--embedding_charges=0", "--mean_charges=97", "--covariance_charges=1"]
 # Part -> flags, where the budget is small, and where it pays for clusters.
@@ -48,7 +50,7 @@ LARGE = {
 
 def parts_of(epsilon: float) -> dict[str, list[str]]:
     """The parts of that budget's defaults."""
-    return SMALL if DataLensPlusConfig.for_budget(epsilon).num_clusters == 1 else LARGE
+    return SMALL if DEFAULTS.for_budget(epsilon).num_clusters == 1 else LARGE
 
 
 def main() -> None:
@@ -70,7 +72,7 @@ def main() -> None:
         for seed in range(args.seeds):
             for part in args.parts or parts:
                 fill(args.runs_dir / f"{part}_{args.dataset}_eps{args.epsilon:g}_seed{seed}",
-                     ["--method=datalens_plus", f"--dataset={args.dataset}", f"--epsilon={args.epsilon}",
+                     [f"--method={PLUS}", f"--dataset={args.dataset}", f"--epsilon={args.epsilon}",
                       f"--seed={seed}", *parts[part], *args.flags],
                      ["--metrics=utility", f"--seeds={args.classifiers}"])
                 write_table(args.runs_dir, args.dataset, args.epsilon)

@@ -26,6 +26,7 @@ from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.evaluation import comparison, references
 from datalens_tf.training.results import result_file
 
+PLUS = "datalens_plus"
 # In the order of the table. Whatever is not here is the method's default, or its preset's.
 SMALL = {
     "dcgan": [],
@@ -37,7 +38,7 @@ SMALL = {
     "gs_wgan": ["--num_steps", "5000"],
     "dp_merf": [],
     "datalens": ["--output_contrast", "2"],
-    "datalens_plus": [],
+    PLUS: [],
 }
 # The width that DataLens' generator has by default.
 GENERATOR = ["--generator_filters", "128", "--generator_units", "1024"]
@@ -51,10 +52,10 @@ FULL = {
     "gs_wgan": ["--num_steps", "20000", "--critic_filters", "64", *GENERATOR],
     "dp_merf": ["--num_features", "10000"],
     "datalens": ["--output_contrast", "2"],
-    "datalens_plus": ["--num_features", "10000"],
+    PLUS: ["--num_features", "10000"],
 }
 SIZES = {"small": SMALL, "full": FULL}
-FRONTIER = {"methods": ["datalens_plus", "dp_merf"], "epsilons": [0.1, 0.2, 1, 10]}
+FRONTIER = {"methods": [PLUS, "dp_merf"], "epsilons": [0.1, 0.2, 1, 10]}
 
 
 def main() -> None:

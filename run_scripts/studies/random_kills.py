@@ -8,11 +8,12 @@ ledger must hold every earlier charge. At the end no charge may be lost, no char
 before its charge was on the disk; and what was trained must be, bit by bit, that of an uninterrupted run with the same
 charges burnt.
 
-`datalens` and `classify` train one long run that is killed all the time. `datalens_plus` and `dp_merf` release a few
-sums, and a killed one is resumed, and killed again, until it ends, or is refused before anything more is charged.
+`datalens` and `classify` train one long run that is killed all the time. The others, `dp_merf` and DataLens+, release
+a few sums, and a killed one is resumed, and killed again, until it ends, or is refused before anything more is charged.
 """
 
 import argparse
+import dataclasses
 import functools
 import os
 import pathlib
@@ -40,9 +41,9 @@ from datalens_tf.mechanisms.noise import InsecureSeededNoise
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods.datalens import DataLensConfig
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
-from datalens_tf.methods.dp_merf import DpMerfConfig, EmbeddingStudent
-from datalens_tf.methods.registry import synthesizer
+from datalens_tf.methods.dp_merf import DpMerfConfig
+from datalens_tf.methods.embedding import EmbeddingStudent, ReleasingSynthesizer
+from datalens_tf.methods.registry import config_classes, synthesizer
 from datalens_tf.training.checkpoint import ReleaseStore, Saver
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.releases import Releases
@@ -60,19 +61,22 @@ CONFIGS = {
         discriminator_units=8, epsilon=1e5, **_SMALL),
     "classify": ClassifierConfig(epsilon=1e5, batch_size=6, noise_multiplier=1.0, accountant="rdp", top_k_norm=0.8,
                                  clip_norm=1.0, insecure_noise_seed=3),
-    "datalens_plus": DataLensPlusConfig(
-        candidates="moments:0,both:1.5:0.15", embedding_charges=4, mean_charges=2, covariance_charges=3,
-        selection_charges=3, selection_images=60, selection_epochs=1, learned_share=0.5, num_factors=3, num_features=64,
-        batch_size=12, fit_steps=8, epsilon=2.0, **_SMALL),
     "dp_merf": DpMerfConfig(num_features=40, bandwidths="2", autoencoder_dim=5, batch_size=6, fit_steps=8, epsilon=2.0,
                             **_SMALL),
 }
+_SUMS = {"candidates": "moments:0,both:1.5:0.15", "embedding_charges": 4, "mean_charges": 2, "covariance_charges": 3,
+         "selection_charges": 3, "selection_images": 60, "selection_epochs": 1, "learned_share": 0.5, "num_factors": 3,
+         "num_features": 64, "batch_size": 12, "fit_steps": 8, "epsilon": 2.0, **_SMALL}
+for method, settings in config_classes().items():
+    if method not in CONFIGS and issubclass(synthesizer(method), ReleasingSynthesizer):
+        known = {field.name for field in dataclasses.fields(settings)}
+        CONFIGS[method] = settings(**{name: value for name, value in _SUMS.items() if name in known})
 PLACES = {
     "datalens": (*_FILES, (TopAgg, "privatize"), (ReleaseStore, "store"), (Student, "train"), (Saver, "save")),
     "classify": (*_FILES, (GaussianSum, "privatize"), (DpSgd, "train"), (Loop, "_save")),
-    "datalens_plus": (*_FILES, *_FITS, (CorrectCounts, "privatize")),
     "dp_merf": (*_FILES, *_FITS),
 }
+_PLACES_OF_SUMS = (*_FILES, *_FITS, (CorrectCounts, "privatize"))
 OPTIONS = PerformanceOptions(checkpoint_minutes=0.005)
 REFUSED = 3
 
@@ -211,7 +215,7 @@ class Killer:
         """
         before, place = content(folder), None
         if wait is not None and self._random.random() < 0.5:
-            places = PLACES[self._method]
+            places = PLACES.get(self._method, _PLACES_OF_SUMS)
             place = places[self._random.integers(len(places))], bool(self._random.integers(2))
         countdown = int(self._random.integers(1, 5))
 

@@ -17,7 +17,7 @@ def fixture_script():
     sys.path.insert(0, str(FOLDER))
     yield importlib.import_module("plus_ablation")
     sys.path.remove(str(FOLDER))
-    for name in ("cells", "plus_ablation"):
+    for name in ("cells", "plus_ablation", "table1"):
         del sys.modules[name]
 
 
