@@ -1,5 +1,6 @@
 """The teachers: T conditional discriminators in one model, of DC-GAN or of dense layers."""
 
+import abc
 import math
 
 import tensorflow as tf
@@ -8,14 +9,14 @@ from datalens_tf.models.ensemble import EnsembleBatchNormalization, EnsembleConv
 from datalens_tf.models.padding import crop, pad, padded_shape
 
 
-class _Discriminators(tf.keras.Model):
+class _Discriminators(tf.keras.Model, abc.ABC):
     """T teachers' networks, asked about the same images."""
 
     num_teachers: int
 
+    @abc.abstractmethod
     def from_patches(self, patches: tf.Tensor, labels: tf.Tensor, groups: int = 1) -> tf.Tensor:
         """Logits [T, B] for first-layer patches [T, B, H/2 * W/2, 25 * C]."""
-        raise NotImplementedError
 
     def logits_of_each(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Logits [T, m] of each teacher for the same images [m, H, W, C] with one-hot labels [m, Y]."""
