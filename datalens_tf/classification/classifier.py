@@ -11,7 +11,6 @@ What deviates from it:
 """
 
 import json
-import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import verification
@@ -60,7 +60,7 @@ _LARGEST_CHUNK = 64
 class ClassifierFolder(RunFolder):
     """Names of the files of a classifier's run."""
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: _files.PathLike):
         super().__init__(path)
         self.classifier = self.path / "classifier.keras"
         self.saved_model = self.path / "saved_model"
@@ -100,7 +100,7 @@ class PrivateClassifier(Interruptible):
       True
     """
 
-    def __init__(self, config: ClassifierConfig | None = None, *, run_dir: str | os.PathLike | None = None,
+    def __init__(self, config: ClassifierConfig | None = None, *, run_dir: _files.PathLike | None = None,
                  model: tf.keras.Model | None = None, features: tf.keras.Model | None = None,
                  callbacks: Sequence[Callback] = (), checkpoint_minutes: float = 2.0):
         if run_dir is None:
@@ -115,7 +115,7 @@ class PrivateClassifier(Interruptible):
         self._model, self._features = model, features
         self._callbacks, self._checkpoint_minutes = callbacks, checkpoint_minutes
 
-    def fit(self, images: np.ndarray, labels: np.ndarray, *, num_classes: int | None = None) -> "PrivateClassifier":
+    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None) -> "PrivateClassifier":
         """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
 
         Args:
@@ -152,7 +152,7 @@ class PrivateClassifier(Interruptible):
             self._write(model, features, statement | {"num_steps": loop.done})
         return self
 
-    def predict(self, images: np.ndarray) -> np.ndarray:
+    def predict(self, images: NDArray[Any]) -> NDArray[np.float32]:
         """Probabilities of the classes, float32 [n, Y], of images uint8 or float in [0, 1], [n, H, W, C]."""
         if not self.folder.classifier.exists():
             raise CheckpointError(f"{self.folder.path} holds no classifier: train to the end first.")
@@ -179,12 +179,12 @@ class PrivateClassifier(Interruptible):
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
         return verification.run_statement(self.folder.path)
 
-    def _networks(self, config):
+    def _networks(self, config: ClassifierConfig) -> tuple[tf.keras.Model, tf.keras.Model | None]:
         """The model to train and the features, or None for none; checked."""
         features = self._features
         if features is None and config.features is not None:
             features = networks.load_keras(config.features, "features")
-        input_shape = config.image_shape
+        input_shape, num_classes = config.data.image_shape, config.data.num_classes
         if features is not None:
             networks.check_features(features, input_shape)
             input_shape = tuple(features.output_shape[1:])
@@ -193,20 +193,20 @@ class PrivateClassifier(Interruptible):
             model = networks.load_keras(config.model, "model")
         if model is None:
             model = networks.new_network(config.network if features is None else "linear", input_shape,
-                                         config.num_classes, config.seed)
-        networks.check_classifier(model, input_shape, config.num_classes)
+                                         num_classes, config.seed)
+        networks.check_classifier(model, input_shape, num_classes)
         return model, features
 
-    def _write(self, model, features, statement):
+    def _write(self, model: tf.keras.Model, features: tf.keras.Model | None, statement: dict[str, Any]) -> None:
         """The classifier with its statement."""
         released = tf.keras.Sequential([
-            tf.keras.layers.Input(self.config.image_shape), *([] if features is None else [features]), model,
+            tf.keras.layers.Input(self.config.data.image_shape), *([] if features is None else [features]), model,
             *([] if networks.puts_out_probabilities(model) else [tf.keras.layers.Softmax()])])
         aside = self.folder.path / "private" / "classifier.keras"
         released.save(aside)
         _files.atomic_write(self.folder.classifier, aside.read_bytes())
         aside.unlink()
-        _save_for_serving(released, self.folder.saved_model / "1", self.config.image_shape)
+        _save_for_serving(released, self.folder.saved_model / "1", self.config.data.image_shape)
         _files.atomic_write(self.folder.statement_text, render_text(statement))
         _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
         self.folder.seal()
@@ -264,7 +264,8 @@ class DpSgd:
             average.assign(decay * average + (1 - decay) * weight)
         return float(np.linalg.norm(gradient))
 
-    def compressed_sum(self, chosen: np.ndarray, stream: np.random.Generator | SecretStream) -> np.ndarray:
+    def compressed_sum(self, chosen: NDArray[np.int64], stream: np.random.Generator | SecretStream
+                       ) -> NDArray[np.float64]:
         """Sum of the clipped, compressed gradients of these records, in units of the mechanism's grid: float64 [d].
 
         Args:
@@ -282,9 +283,10 @@ class DpSgd:
                 total[positions] += units
         return total
 
-    def _sampled(self, step):
+    def _sampled(self, step: int) -> NDArray[np.int64]:
         """Indices of this step's records: each with probability q, independently, unknown to anybody."""
-        return poisson_sample(self._config, len(self._labels), self._config.sampling_probability, "sampling", step)
+        probability = _validate.known("sampling_probability", self._config.sampling_probability)
+        return poisson_sample(self._config, len(self._labels), probability, "sampling", step)
 
 
 def learning_rate(config: ClassifierConfig, step: int) -> float:
@@ -294,7 +296,7 @@ def learning_rate(config: ClassifierConfig, step: int) -> float:
     return config.learning_rate * min(1.0, (num_steps - step + 1) / falling if falling else 1.0)
 
 
-def _guarantee(config):
+def _guarantee(config: ClassifierConfig) -> Guarantee:
     """Account of the privacy, beside the settings."""
     facts = {name: getattr(config, name)
              for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
@@ -306,24 +308,20 @@ def _guarantee(config):
         seeds=f"seed {config.seed} for the initial weights", product="classifier")
 
 
-def _in_batches(model, images):
+def _in_batches(model: tf.keras.Model, images: NDArray[Any]) -> NDArray[np.float32]:
     """Outputs of a model at prediction, float32 [n, ...]."""
     return np.concatenate([model(to_unit(images[start:start + 500]), training=False).numpy()
                            for start in range(0, len(images), 500)])
 
 
-def _save_for_serving(model, folder, image_shape):
+def _save_for_serving(model: tf.keras.Model, folder: pathlib.Path, image_shape: tuple[int, int, int]) -> None:
     """Writes a SavedModel that TensorFlow Serving reads."""
-    class Classifier(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
+    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        probabilities = model(images, training=False)
+        return {"probabilities": probabilities, "labels": tf.argmax(probabilities, axis=1)}
 
-        @tf.function(input_signature=[tf.TensorSpec([None, *image_shape], tf.float32, name="images")])
-        def classify(self, images):
-            probabilities = self.model(images, training=False)
-            return {"probabilities": probabilities, "labels": tf.argmax(probabilities, axis=1)}
-
-    module = Classifier()
-    with _files.clear_os_errors(pathlib.Path(folder)):
+    module = tf.Module()
+    module.model = model  # Its weights are saved.
+    module.classify = tf.function(classify, [tf.TensorSpec([None, *image_shape], tf.float32, name="images")])
+    with _files.clear_os_errors(folder):
         tf.saved_model.save(module, str(folder), signatures=module.classify)

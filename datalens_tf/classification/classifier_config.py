@@ -94,7 +94,7 @@ class ClassifierConfig(RunConfig):
         elif self.noise_multiplier is not None:
             _validate.positive("noise_multiplier", self.noise_multiplier)
 
-    def _check_epsilon(self):
+    def _check_epsilon(self) -> None:
         if self.epsilon is not None:
             _validate.positive("epsilon", self.epsilon)
 

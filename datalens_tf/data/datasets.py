@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from datalens_tf import _files, _validate
 from datalens_tf.errors import DataError
@@ -38,15 +39,15 @@ class Dataset:
         usable. Private, how many there are as well.
     """
 
-    images: np.ndarray
-    labels: np.ndarray
+    images: NDArray[Any]
+    labels: NDArray[np.int64]
     num_classes: int
     name: str
     class_names: tuple[str, ...]
     declared: bool = False
-    usable: np.ndarray | None = None
-    users: np.ndarray | None = None
-    slots: np.ndarray | None = None
+    usable: NDArray[np.bool_] | None = None
+    users: NDArray[Any] | None = None
+    slots: NDArray[np.int64] | None = None
     unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -162,7 +163,7 @@ def with_data(config: _Config, dataset: PublicFacts) -> _Config:
                           classes=classes)
 
 
-def to_unit(images: np.ndarray) -> np.ndarray:
+def to_unit(images: NDArray[Any]) -> NDArray[np.float32]:
     """Images as float32 in [0, 1], by a scaling that depends on no data (docs/explanation/privacy.md, rule 7).
 
     Args:
@@ -217,7 +218,7 @@ def shaped(dataset: Dataset, pictures: Pictures) -> Dataset:
     return dataclasses.replace(dataset, images=images)
 
 
-def padded(records: np.ndarray, size: int) -> np.ndarray:
+def padded(records: NDArray[Any], size: int) -> NDArray[Any]:
     """Records and zeros behind them, `size` in all: what is computed of a batch is rounded as its shape has it.
 
     Whoever computes numbers of records in chunks leaves out those of the zeros; then how many records are in the last
@@ -226,15 +227,15 @@ def padded(records: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([records, np.zeros((size - len(records), *records.shape[1:]), records.dtype)])
 
 
-def chunks(dataset: Dataset, size: int = CHUNK) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def chunks(dataset: Dataset, size: int = CHUNK) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
     """Images, float32 in [0, 1], and labels of all records, so many at a time; of no records, one chunk of none."""
     for start in range(0, max(1, len(dataset)), size):
         yield to_unit(dataset.images[start:start + size]), dataset.labels[start:start + size]
 
 
-def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None = None, *, name: str = "arrays",
+def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = None, *, name: str = "arrays",
                class_names: Sequence[str] | None = None, classes: Sequence[str] | None = None,
-               usable: np.ndarray | None = None, users: np.ndarray | None = None) -> Dataset:
+               usable: NDArray[np.bool_] | None = None, users: NDArray[Any] | None = None) -> Dataset:
     """Checks arrays and makes a Dataset of them; the order of records is kept.
 
     Args:
@@ -271,7 +272,7 @@ def as_dataset(images: np.ndarray, labels: np.ndarray, num_classes: int | None =
                    declared=classes is not None, usable=usable, users=users)
 
 
-def _checked_images(images, name: str) -> np.ndarray:
+def _checked_images(images: ArrayLike, name: str) -> NDArray[Any]:
     """uint8 or float32 [n, H, W, C], or DataError."""
     try:
         images = np.asarray(images)
@@ -331,7 +332,8 @@ def declare(dataset: Dataset, classes: Sequence[str]) -> Dataset:
                                class_names=tuple(classes), declared=True)
 
 
-def _places(labels: np.ndarray, names: Sequence[str] | None, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _places(labels: NDArray[np.int64], names: Sequence[str] | None, classes: Sequence[str]
+            ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Each label's place among the classes, int64 [n], 0 where it has none; and whether it has one, bool [n]."""
     if names is not None:
         place_of = {name: place for place, name in enumerate(classes)}
@@ -345,7 +347,8 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
 
 
-def checked_labels(labels, num_records: int, num_classes: int | None, name: str, declared: bool = False) -> np.ndarray:
+def checked_labels(labels: ArrayLike, num_records: int, num_classes: int | None, name: str, declared: bool = False
+                   ) -> NDArray[np.int64]:
     """int64 [n] of at least two classes, or DataError; any integers where classes are declared, which say the rest."""
     try:
         labels = np.asarray(labels)

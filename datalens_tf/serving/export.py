@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from datalens_tf import _validate
 from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, parse_json, temporary_sibling
@@ -159,7 +160,7 @@ class LoadedGenerator:
     class_names: tuple[str, ...]
     model: Any
 
-    def sample(self, labels: np.ndarray, seed: int | None = None) -> np.ndarray:
+    def sample(self, labels: NDArray[Any], seed: int | None = None) -> NDArray[np.uint8]:
         """Draws one image per label.
 
         Args:
