@@ -17,6 +17,7 @@ import table5
 import table7
 import variants
 from cells import Cell
+from table1 import PLUS
 
 from datalens_tf.accounting import accountants
 from datalens_tf.methods.registry import preset
@@ -37,9 +38,9 @@ _SLIM = {
 # docs/research/ has them, else a guess.
 _MINUTES = {
     "dcgan": (9, 90), "gs_wgan": (28, 60), "pate_gan": (26, 60), "g_pate": (45, 60), "dp_gan": (10, 120),
-    "dp_merf": (10, 30), "datalens": (80, 180), "datalens_plus": (15, 45), "d2pfed": (80, 180), "fetchsgd": (80, 180)}
+    "dp_merf": (10, 30), "datalens": (80, 180), PLUS: (15, 45), "d2pfed": (80, 180), "fetchsgd": (80, 180)}
 _MINUTES_OF_EVALUATION = 12
-HEADLINE = ("datalens_plus", "dp_merf", "dp_gan", "datalens")  # In README.
+HEADLINE = (PLUS, "dp_merf", "dp_gan", "datalens")  # In README.
 
 # Limits of training in colour, in minutes.
 _CAP, _CAP_OF_OTHERS = 180.0, 60.0
@@ -52,7 +53,7 @@ TEACHERS, STEPS = 400, 150
 def cells() -> tuple[Cell, ...]:
     """All of them: methods that are least likely to change first, DataLens last, colour after grey."""
     return (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
-            *_grey("datalens", "datalens_plus"), *_variants(), *_colour())
+            *_grey("datalens", PLUS), *_variants(), *_colour())
 
 
 def has_few_teachers(cell: Cell) -> bool:
@@ -117,7 +118,7 @@ def _variants() -> Iterator[Cell]:
 def _colour() -> Iterator[Cell]:
     """Tables 1 and 3 in colour."""
     for dataset in COLOUR:
-        for method in ("dcgan", "dp_gan", "dp_merf", "gs_wgan", "pate_gan", "g_pate", "datalens", "datalens_plus"):
+        for method in ("dcgan", "dp_gan", "dp_merf", "gs_wgan", "pate_gan", "g_pate", "datalens", PLUS):
             budgets: tuple[float | None, ...] = BUDGETS
             if method == "dcgan":
                 budgets = (None,)

@@ -8,8 +8,8 @@ ledger must hold every earlier charge. At the end no charge may be lost, no char
 before its charge was on the disk; and what was trained must be, bit by bit, that of an uninterrupted run with the same
 charges burnt.
 
-`datalens` and `classify` train one long run that is killed all the time. The others, `dp_merf` and DataLens+, release
-a few sums, and a killed one is resumed, and killed again, until it ends, or is refused before anything more is charged.
+`datalens` and `classify` train one long run that is killed all the time. The others release a
+few sums, and a killed one is resumed, and killed again, until it ends, or is refused before anything more is charged.
 """
 
 import argparse
@@ -41,7 +41,6 @@ from datalens_tf.mechanisms.noise import InsecureSeededNoise
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods.datalens import DataLensConfig
-from datalens_tf.methods.dp_merf import DpMerfConfig
 from datalens_tf.methods.embedding import EmbeddingStudent, ReleasingSynthesizer
 from datalens_tf.methods.registry import config_classes, synthesizer
 from datalens_tf.training.checkpoint import ReleaseStore, Saver
@@ -61,20 +60,20 @@ CONFIGS = {
         discriminator_units=8, epsilon=1e5, **_SMALL),
     "classify": ClassifierConfig(epsilon=1e5, batch_size=6, noise_multiplier=1.0, accountant="rdp", top_k_norm=0.8,
                                  clip_norm=1.0, insecure_noise_seed=3),
-    "dp_merf": DpMerfConfig(num_features=40, bandwidths="2", autoencoder_dim=5, batch_size=6, fit_steps=8, epsilon=2.0,
-                            **_SMALL),
 }
 _SUMS = {"candidates": "moments:0,both:1.5:0.15", "embedding_charges": 4, "mean_charges": 2, "covariance_charges": 3,
          "selection_charges": 3, "selection_images": 60, "selection_epochs": 1, "learned_share": 0.5, "num_factors": 3,
          "num_features": 64, "batch_size": 12, "fit_steps": 8, "epsilon": 2.0, **_SMALL}
+# A method without learned features may have features of an autoencoder.
+_OTHER_FEATURES = {"bandwidths": "2", "autoencoder_dim": 5}
 for method, settings in config_classes().items():
-    if method not in CONFIGS and issubclass(synthesizer(method), ReleasingSynthesizer):
+    if issubclass(synthesizer(method), ReleasingSynthesizer):
         known = {field.name for field in dataclasses.fields(settings)}
-        CONFIGS[method] = settings(**{name: value for name, value in _SUMS.items() if name in known})
+        given = _SUMS | ({} if "learned_share" in known else _OTHER_FEATURES)
+        CONFIGS[method] = settings(**{name: value for name, value in given.items() if name in known})
 PLACES = {
     "datalens": (*_FILES, (TopAgg, "privatize"), (ReleaseStore, "store"), (Student, "train"), (Saver, "save")),
     "classify": (*_FILES, (GaussianSum, "privatize"), (DpSgd, "train"), (Loop, "_save")),
-    "dp_merf": (*_FILES, *_FITS),
 }
 _PLACES_OF_SUMS = (*_FILES, *_FITS, (CorrectCounts, "privatize"))
 OPTIONS = PerformanceOptions(checkpoint_minutes=0.005)
