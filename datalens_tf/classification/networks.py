@@ -57,7 +57,7 @@ def linear_classifier(input_shape: tuple[int, ...], num_classes: int, seed: int)
 
 
 def new_network(name: str, input_shape: tuple[int, ...], num_classes: int, seed: int) -> tf.keras.Model:
-    """A network by its name: of `settings.NETWORKS`, or `linear`.
+    """A network by its name: of `classifier_config.NETWORKS`, or `linear`.
 
     Raises:
       InvalidArgumentError: images are too small for it.

@@ -1,6 +1,6 @@
 """What a round of distributed teachers costs beyond the teachers' own computing: one table from one run.
 
-    python run_scripts/benchmarks/distributed_rounds.py [--repeats 5]
+    python run_scripts/benchmarks/distributed_rounds.py [--repeats 5] [--actors 1 2 4 8]
 
 Actors here answer with sums of the right size at once, so that what is measured is serialisation, Ray and the driver's
 sum. Bytes are counted from the arrays that are sent. Times are medians.
@@ -18,7 +18,6 @@ from datalens_tf.training.teachers import TeacherRound
 # Name, side, channels, classes Y, teacher batch B, images m.
 SHAPES = [("MNIST", 28, 1, 10, 15, 15), ("CIFAR-10, B = 12", 32, 3, 10, 12, 15), ("CelebA-Gender", 64, 3, 2, 27, 27),
           ("MNIST, m = 60", 28, 1, 10, 15, 60)]
-ACTORS = (1, 2, 4, 8)
 
 
 @ray.remote(num_cpus=0)
@@ -49,13 +48,14 @@ def measure(handles, side, channels, classes, batch, images, repeats):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
-    ray.init(address="local", num_cpus=max(ACTORS), include_dashboard=False, log_to_driver=False)
-    handles = [Echo.remote() for _ in range(max(ACTORS))]
+    parser.add_argument("--actors", type=int, nargs="+", default=[1, 2, 4, 8])
+    args = parser.parse_args()
+    ray.init(address="local", num_cpus=max(args.actors), include_dashboard=False, log_to_driver=False)
+    handles = [Echo.remote() for _ in range(max(args.actors))]
     print("| data | actors | to an actor, MB | from an actor, MB | a round, ms |\n|---|---|---|---|---|")
     for name, *shape in SHAPES:
-        for actors in ACTORS:
-            seconds, sent, received = measure(handles[:actors], *shape, repeats)
+        for actors in args.actors:
+            seconds, sent, received = measure(handles[:actors], *shape, args.repeats)
             print(f"| {name} | {actors} | {sent / 1e6:.2f} | {received / 1e6:.3f} | {1e3 * seconds:.1f} |", flush=True)
 
 

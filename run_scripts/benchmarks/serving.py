@@ -27,13 +27,14 @@ from datalens_tf.serving.client import Client
 from datalens_tf.serving.export import LoadedGenerator, load_generator
 from datalens_tf.serving.sampling import sample_from
 
+ROOT = pathlib.Path(__file__).parents[2]
 SIZES = (1, 64, 1024)
 PORTS = 18500, 18501  # gRPC, REST
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="checkpoints/mnist_eps1/generator")
+    parser.add_argument("--model", default=str(ROOT / "checkpoints/mnist_eps1/generator"))
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--num_images", type=int, default=60_000)
     args = parser.parse_args()

@@ -1,7 +1,7 @@
 """Tables 8, 9 and 10 of the DataLens paper, DP-SGD with TopAgg: trains what is missing, and writes the table.
 
     python run_scripts/reproduce/tables8to10.py --table 8 | 9 | 10 --runs_dir RUNS [--epsilons 0.2 1] [--ks 0.8 1]
-        [--seeds 3] [--dataset mnist] [--only_table]
+        [--seeds 3] [--dataset mnist] [--only_table] [-- FLAGS OF datalens classify]
 
 A cell is a run of `datalens classify` in RUNS/NAME_epsEPSILON_seedSEED. The same command continues what was
 interrupted and skips what is done. RUNS/tableN.md and tableN.csv are written after every cell, from all cells that
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--only_table", action="store_true", help="of what there is")
+    parser.add_argument("flags", nargs="*", help="of datalens classify, after --")
     args = parser.parse_args()
     if not args.only_table:
         num_records = len(load_dataset(args.dataset))
@@ -72,7 +73,7 @@ def main() -> None:
             for epsilon in args.epsilons or EPSILONS[args.table]:
                 for kind, k in cells(args.table, args.ks):
                     fill(args.runs_dir / f"{kind}{k:g}_eps{epsilon:g}_seed{seed}", args.dataset, seed,
-                         flags(kind, k, epsilon, num_records))
+                         flags(kind, k, epsilon, num_records), args.flags)
                     write_table(args.table, args.runs_dir, cells(args.table, args.ks))
     print(write_table(args.table, args.runs_dir, cells(args.table, args.ks)), end="")
 
@@ -111,12 +112,12 @@ def flags(kind: str, k: float, epsilon: float, num_records: int) -> dict[str, st
     return {name: str(value) for name, value in found.items()}
 
 
-def fill(folder: pathlib.Path, dataset: str, seed: int, values: dict[str, str]) -> None:
+def fill(folder: pathlib.Path, dataset: str, seed: int, values: dict[str, str], given: list[str]) -> None:
     """Trains one cell, unless that is done."""
     if result_file(folder, "accuracy.json").exists():
         return
     resume = ["--resume"] if (folder / "private/data.json").exists() else []
-    words = [f"--{name}={value}" for name, value in values.items()]
+    words = [f"--{name}={value}" for name, value in values.items()] + given
     print(f"{folder.name}: {' '.join(words)}", file=sys.stderr, flush=True)
     status = subprocess.run(
         [sys.executable, "-m", "datalens_tf", "classify", f"--output_dir={folder}", f"--dataset={dataset}",

@@ -7,6 +7,7 @@ Flags are appended to those of the script, which they override.
 """
 
 import importlib
+import multiprocessing
 import os
 import runpy
 import sys
@@ -68,6 +69,7 @@ def main() -> int:
 
         return cli.main(smaller(*sys.argv[3:]))
     # Scripts start further processes by this name; Ray, which the program starts, needs the real one.
+    multiprocessing.set_executable(sys.executable)
     sys.executable = os.environ["TOY_PYTHON"]
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(sys.argv[0])

@@ -7,7 +7,7 @@ Settings are the libraries' defaults, as the paper says, but for four ensembles 
 from other settings: those of its published evaluation code, with XGBoost's defaults of that time (before 1.0).
 Bernoulli naive Bayes cuts pixels at 0.5, which is what its default does to the pixels in [-1, 1] of that code.
 Defaults would give gradient boosting 0.946 and XGBoost 0.98 on real MNIST, where the table has 0.91, and take an hour.
-AdaBoost used SAMME.R then, which scikit-learn no longer has; see `run_scripts/benchmarks/adaboost_samme_r.py`.
+AdaBoost used SAMME.R then, which scikit-learn no longer has; see `docs/research/evaluation.md`.
 """
 
 import concurrent.futures
