@@ -29,6 +29,7 @@ from cells import Cell, call, costs_of, fill
 from datalens_tf.accounting import accountants, verification
 from datalens_tf.errors import DataLensError
 from datalens_tf.methods import registry
+from datalens_tf.training import run_folder
 from datalens_tf.training.results import result_file
 
 
@@ -85,6 +86,7 @@ def work(cells: Sequence[Cell], runs_dir: pathlib.Path, max_minutes: float | Non
             if done:
                 kept_runs.keep(cell, folder, runs_dir / "results")
                 kept_runs.write(runs_dir / "results")
+                discard(folder)
         except SystemExit as error:
             done, why = False, f"failed with exit status {error.code}"
         except DataLensError as error:
@@ -93,6 +95,13 @@ def work(cells: Sequence[Cell], runs_dir: pathlib.Path, max_minutes: float | Non
             unfinished[cell.name] = why
             print(f"{cell.name}: {why}", file=sys.stderr, flush=True)
     return unfinished
+
+
+def discard(folder: pathlib.Path) -> None:
+    """Deletes what only unfinished training needs: gigabytes of teachers, of each of hundreds of runs."""
+    files = run_folder.RunFolder(folder)
+    shutil.rmtree(files.checkpoints, ignore_errors=True)
+    files.bank.unlink(missing_ok=True)
 
 
 def earlier(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bool:

@@ -38,6 +38,7 @@ COLUMNS = ("tables", "data", "classes", "n", "method", "variant", "budget", "eps
 # Measures: by the name that a row has, where `metrics.json` has it, and digits that are shown.
 MEASURES = {"accuracy": ("utility", "accuracy_mean"), "inception_score": ("quality", "inception_score", "mean"),
             "frechet_domain_classifier": ("quality", "frechet_domain_classifier", "value")}
+_MEASURED = "measured.json"
 _ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
 _DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "celeba_gender": "CelebA-Gender",
          "celeba_hair": "CelebA-Hair", "places365": "Places365"}
@@ -56,11 +57,14 @@ def keep(cell: Cell, folder: pathlib.Path, results: pathlib.Path) -> None:
     """
     costs, metrics = costs_of(folder), json.loads(result_file(folder).read_text())
     classes = json.loads((folder / "generator/1/assets.extra/model.json").read_text())["class_names"]
+    made = ("datalens train", *cell.train) if cell.earlier_than is None else (
+        "datalens export --step", str(json.loads((folder / verification.STATEMENT).read_text())["num_steps"]), "of",
+        cell.earlier_than)
     write_run(cell, (folder / verification.STATEMENT).read_bytes(), metrics, results, {
         "classes": classes, "commit": costs.get("commit", ""),
         "minutes": {what: round(costs[what]["seconds"] / 60, 1) for what in ("training", "evaluation")
                     if what in costs},
-        "command": " ".join(("datalens train", *cell.train, "&& datalens evaluate", *cell.evaluate))})
+        "command": " ".join((*made, "&& datalens evaluate", *cell.evaluate))})
 
 
 def write_run(cell: Cell, statement: bytes, metrics: Mapping[str, Any], results: pathlib.Path,
@@ -90,7 +94,7 @@ def write_run(cell: Cell, statement: bytes, metrics: Mapping[str, Any], results:
     folder = results / "runs" / cell.name
     folder.mkdir(parents=True, exist_ok=True)
     _files.atomic_write(folder / verification.STATEMENT, statement)
-    _files.atomic_write(folder / "measured.json", json.dumps(measured, indent=1) + "\n")
+    _files.atomic_write(folder / _MEASURED, json.dumps(measured, indent=1) + "\n")
 
 
 def _at(metrics: Mapping[str, Any], path: Sequence[str]) -> Any:
@@ -104,7 +108,7 @@ def _at(metrics: Mapping[str, Any], path: Sequence[str]) -> Any:
 def rows(results: pathlib.Path) -> list[dict[str, str]]:
     """The rows of the kept runs, as text."""
     runs = []
-    for path in sorted(results.glob("runs/*/measured.json")):
+    for path in sorted(results.glob(f"runs/*/{_MEASURED}")):
         measured = json.loads(path.read_text())
         statement = statements.parse_statement((path.parent / verification.STATEMENT).read_bytes())
         runs.append({"name": path.parent.name, "statement": statement, **measured})
@@ -263,11 +267,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail where something is out of date")
     args = parser.parse_args()
     if args.collect is not None:
-        for folder in sorted((args.collect / "results" / "runs").iterdir()):
-            kept = args.results_dir / "runs" / folder.name
+        for measured in sorted(args.collect.glob(f"results/runs/*/{_MEASURED}")):  # It is written last.
+            kept = args.results_dir / "runs" / measured.parent.name
             kept.mkdir(parents=True, exist_ok=True)
-            for name in (verification.STATEMENT, "measured.json"):
-                _files.atomic_write(kept / name, (folder / name).read_bytes())
+            for name in (verification.STATEMENT, _MEASURED):
+                _files.atomic_write(kept / name, (measured.parent / name).read_bytes())
     found = rows(args.results_dir)
     texts = {args.results_dir / "results.csv": csv_text(found)}
     if args.results_dir == RESULTS:

@@ -121,6 +121,15 @@ def test_a_run_that_fails_or_is_stopped_holds_up_no_other(queue, cells, done, tm
                      third.name: "is not kept: It promises more."}
 
 
+def test_teachers_of_a_kept_run_are_deleted_and_its_releases_are_not(queue, cells, done, tmp_path):
+    private = tmp_path / cells[0].name / "private"
+    for name in ("checkpoints", "releases", "evaluation"):
+        (private / name).mkdir(parents=True)
+    (private / "teachers.bin").touch()
+    assert queue.work(cells[:1], tmp_path, None, 0) == {} and done[0] == [cells[0].name]
+    assert sorted(path.name for path in private.iterdir()) == ["evaluation", "releases"]
+
+
 def test_an_earlier_generator_waits_for_its_run(queue, cells, done, tmp_path):
     cell = next(cell for cell in cells if cell.earlier_than is not None)
     assert queue.work([cell], tmp_path, None, 0) == {cell.name: f"waits for {cell.earlier_than}"}
