@@ -11,7 +11,7 @@ venv="${DATALENS_VENV:-$project/.venv}"
 runs="${DATALENS_RUNS:-$project/runs}"
 
 # install [EXTRA]: makes the environment if it is missing, and installs the project into it unless that was done since
-# pyproject.toml last changed; without an extra, an installation with any will do. The installation is editable, so the
+# pyproject.toml last changed; `test` has every extra, and without one, an installation with any will do. The installation is editable, so the
 # code that runs is the code that is here.
 install() {
   local extra="${1:-}" stamp newest other
@@ -22,7 +22,7 @@ install() {
   fi
   newest="$stamp"
   for other in "$venv"/.datalens_installed_*; do
-    if [[ -z "$extra" && "$other" -nt "$newest" ]]; then newest="$other"; fi
+    if [[ (-z "$extra" || "$other" == *_test) && "$other" -nt "$newest" ]]; then newest="$other"; fi
   done
   if [[ ! -f "$newest" || "$project/pyproject.toml" -nt "$newest" ]]; then
     echo "Installing into $venv" >&2

@@ -3,7 +3,7 @@
 # every version, under NAME or the folder's name: REST on port 8501, gRPC on 8500, counts for Prometheus.
 #
 # With `tensorflow_model_server` if it is installed, else with Docker's tensorflow/serving if Docker runs, else with
-# this package's own small server, which is for trying things out on one machine.
+# `datalens serve`.
 #
 #   --batching     joins requests that wait at the same time; the signature `generate` is refused then
 #   DATALENS_REST_PORT, DATALENS_GRPC_PORT   other ports
@@ -69,10 +69,12 @@ elif command -v docker >/dev/null && docker info >/dev/null 2>&1; then
   exec docker run --rm -p "127.0.0.1:$grpc_port:8500" -p "127.0.0.1:$rest_port:8501" "${mounts[@]}" \
     --entrypoint tensorflow_model_server tensorflow/serving:2.15.1 $(flags 8500 8501 /settings)
 else
-  echo "serve.sh: found neither tensorflow_model_server nor Docker; using the small server of this package" >&2
+  echo "serve.sh: found neither tensorflow_model_server nor Docker; using \`datalens serve\`" >&2
   [[ -z "$batching" ]] || echo "serve.sh: which does not batch" >&2
-  list_models "" >"$settings/models.config"
-  install
-  exec "$venv/bin/python" -m datalens_tf.serving.local_server --port "$grpc_port" --rest_api_port "$rest_port" \
-    --model_config_file "$settings/models.config"
+  install serving
+  words=()
+  for index in "${!models[@]}"; do
+    words+=("${models[$index]}=${folders[$index]}")
+  done
+  exec "$venv/bin/python" -m datalens_tf serve --port "$rest_port" --grpc_port "$grpc_port" "${words[@]}"
 fi

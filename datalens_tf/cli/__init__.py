@@ -26,7 +26,7 @@ from datalens_tf.errors import DataLensError, DataWarning, InterruptionWarning, 
 from datalens_tf.settings import check_magnitudes
 
 with epy.lazy_imports():
-    from datalens_tf.cli import classify, evaluation, generators, methods, pate, plan, privacy, training, verify
+    from datalens_tf.cli import classify, evaluation, generators, methods, pate, plan, privacy, serve, training, verify
     from datalens_tf.data import registry as data_registry
     from datalens_tf.methods import registry as method_registry
 
@@ -38,6 +38,7 @@ COMMANDS = {
     "compare": (evaluation, "put evaluated runs side by side: a table and plots"),
     "export": (generators, "copy a run's generator to a folder that TensorFlow Serving reads"),
     "convert": (generators, "make a generator run without TensorFlow: ONNX, TensorFlow Lite, a web page"),
+    "serve": (serve, "answer requests for images, by REST and gRPC as TensorFlow Serving does"),
     "verify": (verify, "check that a run, an export or a converted file is what it says it is"),
     "methods": (methods, "list the methods of train, and when to choose which"),
     "plan": (plan, "recommend top_k, vote_threshold and noise for a budget"),

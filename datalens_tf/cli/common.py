@@ -139,6 +139,17 @@ def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, nam
     return located(given), name or _text.without_folders(located(given))
 
 
+def read_token(file: str) -> str:
+    """The token of a server, which a file has."""
+    try:
+        token = pathlib.Path(file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"Cannot read --token_file={file}: {error}.") from error
+    if len(token) < 16 or not token.isprintable() or " " in token:
+        raise InvalidArgumentError(f"Expected --token_file={file} to hold one word of at least 16 letters and digits.")
+    return token
+
+
 def load_run(folder: pathlib.Path) -> base.RunSynthesizer:
     """The finished run in a folder."""
     return registry.synthesizer(stored_config(folder).method).load(folder)

@@ -32,6 +32,7 @@ def _add_sample_arguments(parser: Parser) -> None:
                         help="draw from a generator that is served there: http://HOST:PORT or https:// (REST), "
                              "grpc://HOST:PORT or grpcs://")
     parser.add_argument("--model_version", type=int, default=None, help="of --server, by default the latest")
+    parser.add_argument("--token_file", default=None, metavar="FILE", help="of --server: the text that it asks for")
     parser.add_argument("--timeout", type=float, default=60.0, help="of --server: seconds for one request")
     parser.add_argument("--retries", type=int, default=10, help="of --server: further tries where a request fails")
     parser.add_argument("--num_samples", type=int, default=None,
@@ -88,7 +89,8 @@ def _remote_drawer(args: argparse.Namespace, progress: Callable[[int], Any]
                    ) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
     """Drawer of a generator on a server."""
     served = client.Client(args.server, model=args.model, version=args.model_version, timeout=args.timeout,
-                           retries=args.retries, progress=progress)
+                           retries=args.retries, progress=progress,
+                           token=None if args.token_file is None else common.read_token(args.token_file))
     return served.sample, served.class_names
 
 

@@ -51,6 +51,7 @@ class Client:
       chunk: images per request.
       parallel: requests that are under way at once.
       progress: called with the number of images of each request that was answered.
+      token: text that the server asks for, if it does.
 
     Raises:
       InvalidArgumentError: an argument outside its domain, or no generator of this package by that name.
@@ -58,7 +59,8 @@ class Client:
     """
 
     def __init__(self, url: str, *, model: str, version: int | None = None, timeout: float = 60.0, retries: int = 10,
-                 chunk: int = 500, parallel: int = 2, progress: Callable[[int], Any] | None = None):
+                 chunk: int = 500, parallel: int = 2, progress: Callable[[int], Any] | None = None,
+                 token: str | None = None):
         _validate.positive("timeout", timeout)
         for name, value, least in (("retries", retries, 0), ("chunk", chunk, 1), ("parallel", parallel, 1)):
             _validate.integer(name, value, at_least=least)
@@ -69,7 +71,7 @@ class Client:
         transport = _Rest if scheme.startswith("http") else _Grpc
         self._url, self._model, self._retries, self._progress = address, model, retries, progress
         self._chunk, self._parallel = chunk, parallel
-        self._transport = transport(address, model, version, timeout)
+        self._transport = transport(address, model, version, timeout, token)
         try:
             info = checked_metadata(self.describe("model.json"))
         except ValueError as error:  # No JSON, or not of a generator.
@@ -144,11 +146,12 @@ class Client:
 class _Rest:
     """Requests to the REST API: https://www.tensorflow.org/tfx/serving/api_rest ."""
 
-    def __init__(self, url: str, model: str, version: int | None, timeout: float):
+    def __init__(self, url: str, model: str, version: int | None, timeout: float, token: str | None):
         import requests
 
         self._requests, self._timeout = requests, timeout
         self._session = requests.Session()
+        self._session.headers.update({} if token is None else {"Authorization": f"Bearer {token}"})
         where = "" if version is None else f"/versions/{version}"
         self._url = f"{url}/v1/models/{quote(model, safe='')}{where}:predict"
 
@@ -186,13 +189,14 @@ class _Rest:
 class _Grpc:
     """tensorflow_serving.apis, PredictionService."""
 
-    def __init__(self, url: str, model: str, version: int | None, timeout: float):
+    def __init__(self, url: str, model: str, version: int | None, timeout: float, token: str | None):
         import grpc
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
         self._grpc, self._tf, self._predict_pb2, self._url = grpc, tf, predict_pb2, url
         self._model, self._version, self._timeout = model, version, timeout
+        self._metadata = [] if token is None else [("authorization", f"Bearer {token}")]
         parts = urlsplit(url)
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         channel = (grpc.insecure_channel(parts.netloc, options) if parts.scheme == "grpc"
@@ -213,7 +217,8 @@ class _Grpc:
         for name, value in inputs.items():
             request.inputs[name].CopyFrom(self._tf.make_tensor_proto(value))
         try:
-            return self._tf.make_ndarray(self._stub.Predict(request, timeout=self._timeout).outputs[output])
+            return self._tf.make_ndarray(self._stub.Predict(
+                request, timeout=self._timeout, metadata=self._metadata).outputs[output])
         except self._grpc.RpcError as error:
             if error.code().name in _RETRIED_CODES:
                 raise _TryAgain(f"{error.code().name}: {error.details()}") from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 MAX_IMAGES = 1024  # of one request: what a server needs for it stays in bounds.
+MAX_TEXTS = 16  # names of one `describe` request: a name of bytes is answered by a statement of kilobytes.
 FRESH = -1  # the seed that stands for none
 
 # Nothing here branches in Python on tensors, and looking for that takes most of the time of an export.
@@ -92,8 +93,10 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
     def describe(name):
         known = tf.constant(list(texts))
         found = name[:, None] == known[None]
-        with tf.control_dependencies([tf.debugging.assert_equal(
-                tf.reduce_any(found, axis=1), True, f"name must be one of {', '.join(texts)}")]):
+        with tf.control_dependencies([
+                tf.debugging.assert_less_equal(tf.size(name), MAX_TEXTS, f"at most {MAX_TEXTS} names per request"),
+                tf.debugging.assert_equal(
+                    tf.reduce_any(found, axis=1), True, f"name must be one of {', '.join(texts)}")]):
             return {"text": tf.gather(tf.constant(list(texts.values())), tf.argmax(found, axis=1))}
 
     functions = [serving_default, sample, png, from_latents, generate, describe]

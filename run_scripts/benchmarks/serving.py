@@ -1,16 +1,19 @@
 """How fast a generator draws: from each runtime and over each interface, at several sizes of a request.
 
     python run_scripts/benchmarks/serving.py [--model checkpoints/mnist_eps1/generator] [--repeats 9]
-        [--num_images 60000]
+        [--num_images 60000] [--seconds 20] [--program "PROGRAM ..."]
 
-Prints a table: the median time of a request, and images per second. Interfaces are served by this package's local
-server, or by `tensorflow_model_server` where that is installed. Then draws many images over gRPC and over REST, and
-compares them with those that the same seed draws here. Needs the extra `test`.
+Prints a table: the median time of a request, and images per second. Interfaces are served by `datalens serve`, or by
+another program. Then 1, 8 and 64 clients ask for an image each, again and again: a table of requests per second, of how
+long they took, and of the server's memory. Then draws many images over gRPC and over REST, and compares them with those
+that the same seed draws here. Needs the extra `test`.
 """
 
 import argparse
+import concurrent.futures
 import json
 import pathlib
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -29,6 +32,7 @@ from datalens_tf.serving.sampling import sample_from
 
 ROOT = pathlib.Path(__file__).parents[2]
 SIZES = (1, 64, 1024)
+CLIENTS = (1, 8, 64)
 PORTS = 18500, 18501  # gRPC, REST
 
 
@@ -37,9 +41,13 @@ def main():
     parser.add_argument("--model", default=str(ROOT / "checkpoints/mnist_eps1/generator"))
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--num_images", type=int, default=60_000)
+    parser.add_argument("--seconds", type=float, default=20, help="of each number of clients")
+    parser.add_argument("--program", default=f"{sys.executable} -m datalens_tf serve generator={{folder}} "
+                                             f"--port={PORTS[1]} --grpc_port={PORTS[0]}",
+                        help="what serves {folder} as `generator`")
     args = parser.parse_args()
     generator = load_generator(args.model)
-    server = serve(generator.path.parent)
+    server = serve(args.program.replace("{folder}", str(generator.path.parent.resolve())))
     try:
         print("| route | " + " | ".join(f"{size}: ms | images/s" for size in SIZES) + " |")
         print("|---" * (1 + 2 * len(SIZES)) + "|")
@@ -49,6 +57,12 @@ def main():
                 seconds = measured(draw, size, args.repeats)
                 cells += [f"{1e3 * seconds:.1f}", f"{size / seconds:.0f}"]
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print("\n| clients | requests/s | median: ms | 99 of 100 within: ms | memory: MiB |\n|---|---|---|---|---|")
+        for count in CLIENTS:
+            took = asked_by(count, args.seconds)
+            print(f"| {count} | {len(took) / args.seconds:.0f} | {1e3 * statistics.median(took):.0f} | "
+                  f"{1e3 * np.quantile(took, 0.99):.0f} | {resident_mib(server):.0f} |", flush=True)
+        print()
         expected, _ = sample_from(generator.sample, generator.num_classes, args.num_images, seed=7)
         for url in (f"grpc://localhost:{PORTS[0]}", f"http://localhost:{PORTS[1]}"):
             start = time.monotonic()
@@ -139,13 +153,31 @@ def measured(draw, size: int, repeats: int) -> float:
     return statistics.median(seconds)
 
 
-def serve(folder: pathlib.Path) -> subprocess.Popen:
-    """A server of the folder's versions, once it answers."""
-    real = shutil.which("tensorflow_model_server")
-    program = [real] if real else [sys.executable, "-m", "datalens_tf.serving.local_server"]
-    server = subprocess.Popen([*program, f"--port={PORTS[0]}", f"--rest_api_port={PORTS[1]}",
-                               "--model_name=generator", f"--model_base_path={folder.resolve()}"],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def asked_by(count: int, seconds: float) -> list[float]:
+    """How long each request took that so many clients sent in this time, each one after the other."""
+    end = time.monotonic() + seconds
+
+    def client(number):
+        took, session = [], requests.Session()
+        while (start := time.monotonic()) < end:
+            session.post(f"http://localhost:{PORTS[1]}/v1/models/generator:predict", timeout=600, json={
+                "signature_name": "png", "inputs": {"labels": [0], "seed": [number]}}).raise_for_status()
+            took.append(time.monotonic() - start)
+        return took
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return [seconds for took in pool.map(client, range(count)) for seconds in took]
+
+
+def resident_mib(server: subprocess.Popen) -> float:
+    """Memory of the server; on Linux."""
+    status = pathlib.Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def serve(program: str) -> subprocess.Popen:
+    """A server that the program starts, once it answers."""
+    server = subprocess.Popen(shlex.split(program), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while server.poll() is None:
         try:
             if requests.get(f"http://localhost:{PORTS[1]}/v1/models/generator", timeout=5).ok:

@@ -65,8 +65,8 @@ def test_the_packages_own_server_is_installed_once(serve, tmp_path):
     python.chmod(0o755)
     first, second = serve("mnist").stdout.splitlines(), serve("mnist").stdout.splitlines()
     assert first[0].startswith("-m pip install") and first[1:] == second
-    assert second[0].startswith("-m datalens_tf.serving.local_server --port 8500 --rest_api_port 18501")
-    (tmp_path / "venv" / ".datalens_installed").rename(tmp_path / "venv" / ".datalens_installed_eval")
+    assert second == [f"-m datalens_tf serve --port 18501 --grpc_port 8500 mnist={tmp_path}/models/mnist"]
+    (tmp_path / "venv" / ".datalens_installed_serving").rename(tmp_path / "venv" / ".datalens_installed_test")
     assert serve("mnist").stdout.splitlines() == second  # With more than is needed.
 
 

@@ -13,16 +13,20 @@ import requests
 
 
 class Served:
-    """Serves `folder` as the model `tiny`; `start` and `kill` can be called again and again, on the same ports."""
+    """Serves `folder` as the model `tiny`; `start` and `kill` can be called again and again, on the same ports.
 
-    def __init__(self, folder: pathlib.Path):
+    Further flags are for this package's server.
+    """
+
+    def __init__(self, folder: pathlib.Path, *flags: str):
         self.ports = free_port(), free_port()
         self.rest, self.grpc = f"http://localhost:{self.ports[1]}", f"grpc://localhost:{self.ports[0]}"
         self.is_real = shutil.which("tensorflow_model_server") is not None
-        program = ["tensorflow_model_server"] if self.is_real else [sys.executable, "-m",
-                                                                    "datalens_tf.serving.local_server"]
-        self._command = [*program, f"--port={self.ports[0]}", f"--rest_api_port={self.ports[1]}", "--model_name=tiny",
-                         f"--model_base_path={folder}"]
+        self._command = (
+            ["tensorflow_model_server", f"--port={self.ports[0]}", f"--rest_api_port={self.ports[1]}",
+             "--model_name=tiny", f"--model_base_path={folder}"] if self.is_real else
+            [sys.executable, "-m", "datalens_tf", "serve", f"tiny={folder}", f"--grpc_port={self.ports[0]}",
+             f"--port={self.ports[1]}", *flags])
         self.process = None
 
     def start(self) -> "Served":
