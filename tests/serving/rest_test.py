@@ -74,7 +74,7 @@ def test_numbers_that_do_not_fit_their_type(client):
     assert ask(client, "/v1/models/half_plus_two:predict", {"inputs": [1e300]})[0] == 400
 
 
-@pytest.mark.parametrize("digits", ["9" * 5000, "-1", "²", "1" * 19])
+@pytest.mark.parametrize("digits", ["9" * 5000, "-1", "²", "1" * 19], ids=["5000", "negative", "other", "19"])
 def test_versions_that_are_no_numbers(client, digits):
     for what, body in (("", None), ("/metadata", None), (":predict", {"inputs": [0]})):
         status, answer = ask(client, f"/v1/models/tiny/versions/{digits}{what}", body)
