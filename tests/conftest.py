@@ -1,4 +1,4 @@
-"""What all tests share: how many threads they take, and which conformance tests are fast."""
+"""What all tests share: how many threads they take, which conformance tests are fast, and how much a run ships."""
 
 import os
 
@@ -17,3 +17,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("once_per_family") and not item.cls.FIRST_OF_ITS_FAMILY:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_samples():
+    """Finished runs ship 100 samples rather than 10,000, which take longer than the rest of a tiny run."""
+    from datalens_tf.methods import base  # TensorFlow reads the number of threads when it is imported.
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "NUM_SHIPPED_SAMPLES", 100)
+        yield

@@ -129,7 +129,8 @@ def test_the_command_line_refuses_in_one_line(command, tmp_path, capfd):
 
 
 def test_the_command_line_warns_in_one_line(tmp_path, capfd):
-    words = ["train", "--method=dp_merf", "--dataset=digits", "--epsilon=10", "--num_features=8", "--fit_steps=1"]
+    words = ["train", "--method=dp_merf", "--dataset=digits", "--epsilon=10", "--num_features=8", "--fit_steps=1",
+             "--generator_filters=4", "--generator_units=8"]
     assert cli.main([*words, "--delta=0.01", "--allow_large_delta", f"--output_dir={tmp_path}"]) == 0
     lines = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
     assert len(lines) == 1 and lines[0].startswith("datalens: warning: delta = 0.01 is 14/n, for n = 1438 records.")

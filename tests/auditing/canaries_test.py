@@ -31,13 +31,13 @@ class NoNoise(NoiseSource):
         return np.zeros(shape)
 
 
-def audit(folder, **changes):
-    return audit_training(CONFIG, DATASET, folder / "run", num_canaries=N, options=OPTIONS,
-                          **{"noise": RoundedGaussianNoise(), **changes})
+def audit(folder, num_teachers=N, **changes):
+    return audit_training(CONFIG.replace(num_teachers=num_teachers), DATASET, folder / "run",
+                          num_canaries=num_teachers, options=OPTIONS, **{"noise": RoundedGaussianNoise(), **changes})
 
 
 def test_a_run_that_is_in_order_shows_less_than_it_claims_and_disturbs_nobody(tmp_path):
-    found = audit(tmp_path, confidence=1 - 1e-6)
+    found = audit(tmp_path, num_teachers=80, confidence=1 - 1e-6)
     assert found["num_teachers_disturbed"] == 0
     assert 0 < found["largest_change"] <= found["sensitivity"]
     assert max(found["releases"]["epsilon"], found["generator"]["epsilon"]) < found["epsilon"]

@@ -70,7 +70,8 @@ def test_without_sampling_it_is_the_gaussian_mechanism():
             assert exact * (1 - 1e-9) <= found <= exact * (1.001 if accountant == "pld" else 1.5)
 
 
-@pytest.mark.parametrize("count, multiplier, steps", [(1000, 0.5, 20_000), (1000, 2.0, 5000), (3, 0.3, 4)])
+@pytest.mark.parametrize("count, multiplier, steps", [
+    (1000, 0.5, 20_000), (1000, 2.0, 5000), pytest.param(3, 0.3, 4, marks=pytest.mark.slow)])
 def test_it_is_above_poisson_sampling_for_absence_and_below_renyi(count, multiplier, steps):
     """A removed record's curve is the upper half of a replaced one's."""
     found = accountants.epsilon(one_of(count, multiplier), steps, DELTA, "pld")

@@ -263,29 +263,29 @@ def test_what_a_crash_lost_stays_charged_and_the_budget_holds(tmp_path, monkeypa
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_REPORT_EVERY", 1)
     config = CONFIG.replace(insecure_noise_seed=3)
-    whole = PrivateClassifier(config, run_dir=tmp_path / "whole").fit_dataset(DATA)
+    whole = make(tmp_path / "whole", config).fit_dataset(DATA)
 
     class Stop(Callback):
         def on_step(self, report):
             if report.step == 2:
                 stopped.request_stop()
 
-    stopped = PrivateClassifier(config, run_dir=tmp_path / "parts", callbacks=[Stop()])
+    stopped = make(tmp_path / "parts", config, callbacks=[Stop()])
     with pytest.raises(TrainingInterrupted, match="after step 2 .* --resume"):
         stopped.fit_dataset(DATA)
     assert not stopped.folder.statement_json.exists() and not stopped.folder.classifier.exists()
-    resumed = PrivateClassifier(config, run_dir=tmp_path / "parts").fit_dataset(DATA)
+    resumed = make(tmp_path / "parts", config).fit_dataset(DATA)
     np.testing.assert_array_equal(resumed.predict(DATA.images), whole.predict(DATA.images))
     assert ledgers.charges(resumed.folder) == ledgers.charges(whole.folder)
     assert resumed.privacy_statement()["private"] is False  # Predictable noise.
 
 
-def test_noise_has_no_seed_and_a_finished_run_charges_nothing_more(run, tmp_path):
-    again = PrivateClassifier(CONFIG, run_dir=tmp_path).fit_dataset(DATA)
-    assert ledgers.charges(again.folder) == ledgers.charges(run.folder)
-    assert not np.array_equal(again.predict(DATA.images), run.predict(DATA.images))
+def test_noise_has_no_seed_and_a_finished_run_charges_nothing_more(tmp_path):
+    other, again = (make(tmp_path / name).fit_dataset(DATA) for name in ("other", "again"))
+    assert ledgers.charges(again.folder) == ledgers.charges(other.folder)
+    assert not np.array_equal(again.predict(DATA.images), other.predict(DATA.images))
     before, first = again.folder.ledger.read_bytes(), again.predict(DATA.images)
-    PrivateClassifier(CONFIG, run_dir=tmp_path).fit_dataset(DATA)
+    make(tmp_path / "again").fit_dataset(DATA)
     assert again.folder.ledger.read_bytes() == before
     np.testing.assert_array_equal(again.predict(DATA.images), first)
 

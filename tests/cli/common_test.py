@@ -11,7 +11,8 @@ from datalens_tf.errors import DataError
 from datalens_tf.evaluation import evaluate
 from datalens_tf.serving.export import read_metadata
 
-MERF = ["train", "--method=dp_merf", "--num_features=8", "--fit_steps=1", "--epsilon=10"]
+MERF = ["train", "--method=dp_merf", "--num_features=8", "--fit_steps=1", "--epsilon=10", "--generator_filters=4",
+        "--generator_units=8"]
 COMMANDS = {"train": MERF,
             "classify": ["classify", "--network=large", "--batch_size=20", "--num_steps=1", "--noise_multiplier=3"],
             "pate-classify": ["pate-classify", "--num_teachers=4", "--num_queries=4", "--student_steps=1",

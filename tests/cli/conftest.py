@@ -8,17 +8,8 @@ import signal
 import pytest
 
 from datalens_tf import cli
-from datalens_tf.methods import base
 from datalens_tf.training import classifier
 from tests.cli.commands import TINY, on_step
-
-
-@pytest.fixture(scope="package", autouse=True)
-def few_samples():
-    """Finished runs ship 100 samples rather than 10,000, which take longer than the rest of a tiny run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "NUM_SHIPPED_SAMPLES", 100)
-        yield
 
 
 @pytest.fixture(name="datalens")

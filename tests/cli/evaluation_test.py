@@ -94,11 +94,11 @@ def test_evaluate_refuses_bad_samples_in_one_line(tmp_path, datalens, archive, m
 def test_compare_runs(finished, tmp_path, datalens, small_protocol):
     refused(datalens("compare", "--output_dir", tmp_path), "Missing RUN: run folders")
     refused(datalens("compare", tmp_path, "--output_dir", tmp_path / "out"), "has no privacy.json")
-    runs = [shutil.copytree(finished, tmp_path / name) for name in "ab"]
-    refused(datalens("compare", runs[0], "--output_dir", tmp_path / "out"), "has no metrics.json")
-    for run in runs:
-        assert datalens("evaluate", "--samples", run, "--seeds=1", "--epochs=1", "--metrics=utility")[0] == 0
-    status, out, _ = datalens("compare", *runs, "--output_dir", tmp_path / "out")
+    first = shutil.copytree(finished, tmp_path / "first")
+    refused(datalens("compare", first, "--output_dir", tmp_path / "out"), "has no metrics.json")
+    assert datalens("evaluate", "--samples", first, "--seeds=1", "--epochs=1", "--metrics=utility")[0] == 0
+    second = shutil.copytree(first, tmp_path / "second")
+    status, out, _ = datalens("compare", first, second, "--output_dir", tmp_path / "out")
     assert status == 0 and out == (tmp_path / "out/comparison.md").read_text() and "| 2 runs |" in out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "comparison.md", "comparison.csv", "comparison_digits.png"}

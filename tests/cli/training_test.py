@@ -254,8 +254,8 @@ SMALL_METHODS = {
 }
 
 
-@pytest.mark.parametrize("method", [
-    "dp_merf", *(pytest.param(method, marks=pytest.mark.slow) for method in ("dp_gan", "fed_gs_wgan", "dcgan"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", SMALL_METHODS)
 def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datalens, small_protocol):
     folder = tmp_path / "run"
     flags = [f"--method={method}", "--dataset=digits", "--generator_filters=4", "--generator_units=8",

@@ -96,9 +96,9 @@ class MechanismConformance:
     def test_swapping_one_teacher_moves_the_sum_by_at_most_the_sensitivity(self):
         cases = self.cases()
         others = np.stack([cases["random"]] * (self.num_teachers - 1))
+        sum_of_others = self.votes(others, 50).sum(axis=0)
         sums = {
-            (name, seed): self.votes(np.concatenate([gradient[np.newaxis], others]), seed)[:1].sum(axis=0)
-            + self.votes(others, 50).sum(axis=0)
+            (name, seed): self.votes(np.concatenate([gradient[np.newaxis], others]), seed)[0] + sum_of_others
             for name, gradient in cases.items() for seed in (0, 99)}
         bound = self.make(noise_stddev=1.0).l2_sensitivity(self.num_images)
         for first, sum_1 in sums.items():

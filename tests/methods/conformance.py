@@ -77,11 +77,13 @@ class SynthesizerConformance:
         assert (statement["run_id"], statement["ledger_head"]) == (ledger.run_id, ledger.head)
         assert self.CONFIG.CHOSEN in statement["settings_chosen"] and self.CONFIG.CHOSEN in " ".join(text.split())
 
+    @pytest.mark.once_per_family
     def test_what_it_leaves_can_be_verified(self, run, tmp_path):
         for path in (run.folder.path, run.export(tmp_path).parent):
             checks = verify(path)
             assert all(check.passed for check in checks), checks
 
+    @pytest.mark.once_per_family
     def test_samples_are_balanced_reproducible_and_as_labelled(self, run):
         x, y = run.sample(30, seed=4)
         np.testing.assert_array_equal(x, run.sample(30, seed=4)[0])
@@ -90,6 +92,7 @@ class SynthesizerConformance:
         with pytest.raises(InvalidArgumentError, match="labels"):
             run.sample(2, labels=[0, 3])
 
+    @pytest.mark.once_per_family
     def test_export_carries_the_statement(self, run, tmp_path):
         path = run.export(tmp_path, version=3)
         assert json.loads((path / "assets.extra" / "privacy.json").read_text()) == run.privacy_statement()
@@ -113,6 +116,7 @@ class SynthesizerConformance:
         self.make(run.folder.path).fit(data.images, data.labels)
         assert before == (run.folder.ledger.read_bytes() if self.private else b"")
 
+    @pytest.mark.once_per_family
     def test_other_records_and_other_settings_are_refused(self, run):
         other = tiny.dataset(seed=1)
         with pytest.raises(CheckpointError, match="other records"):
@@ -163,6 +167,7 @@ class SynthesizerConformance:
         with pytest.raises(KeyboardInterrupt):
             self.make(tmp_path).request_stop()
 
+    @pytest.mark.once_per_family
     def test_damaged_checkpoints_are_one_clear_line(self, run, tmp_path):
         shutil.copytree(run.folder.path, tmp_path / "run")
         damaged, data = self.make(tmp_path / "run"), tiny.dataset()
@@ -194,7 +199,7 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         assert ledgers.charges(run.folder) == ledgers.charges(other.folder)
         assert not np.array_equal(run.sample(9, seed=0)[0], other.sample(9, seed=0)[0])
 
-
+    @pytest.mark.once_per_family
     @pytest.mark.parametrize("loss", ledgers.LOSSES)
     def test_a_ledger_that_lost_charges_is_refused(self, run, tmp_path, loss):
         """Whatever else was lost with it: what rests on charges knows which ones."""
@@ -208,6 +213,7 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         assert "\n" not in str(error.value) and not (folder / "privacy.json").exists()
         assert before == ((folder / "ledger.jsonl").read_bytes() if (folder / "ledger.jsonl").exists() else None)
 
+    @pytest.mark.once_per_family
     def test_a_statement_of_more_charges_than_the_ledger_has_is_refused(self, run, tmp_path):
         """Also where nothing but the statement is left of the run."""
         folder, data = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run")), tiny.dataset()

@@ -150,8 +150,9 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         self.make(tmp_path, **watched.settings).fit(images, labels)
         assert len(moved) == len(watched.released) and max(moved) <= 1 and moved[0] > 0.1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("counts, sources, warp, grain", [
-        pytest.param((7.0, 3.0), 1, 0.0, 0.0, marks=pytest.mark.slow), ((3.0, 7.0), 2, 1.5, 0.15)])
+        ((7.0, 3.0), 1, 0.0, 0.0), ((3.0, 7.0), 2, 1.5, 0.15)])
     def test_the_candidate_is_the_one_with_the_largest_released_number(self, tmp_path, monkeypatch, counts, sources,
                                                                        warp, grain):
         monkeypatch.setattr(CorrectCounts, "privatize", lambda *args: np.array(counts))

@@ -51,6 +51,7 @@ def test_statement_has_the_epsilon_of_the_ledger(run):
     assert f"{statement['delta']:g}" in run.folder.statement_text.read_text()
 
 
+@pytest.mark.slow
 def test_predictable_noise_makes_the_statement_say_not_private(tmp_path):
     data = tiny.dataset()
     run = DataLens(CONFIG.replace(insecure_noise_seed=1, num_steps=1), run_dir=tmp_path).fit(data.images, data.labels)
@@ -58,6 +59,7 @@ def test_predictable_noise_makes_the_statement_say_not_private(tmp_path):
     assert run.folder.statement_text.read_text().startswith("NOT PRIVATE")
 
 
+@pytest.mark.slow
 def test_ledger_and_statement_follow_what_is_switched_off(tmp_path):
     data = tiny.dataset()
     config = CONFIG.replace(top_k=None, quantization="sign", vote_threshold=None, num_steps=1)
@@ -117,6 +119,7 @@ def test_exported_generator_runs_where_the_package_is_not_installed(run, tmp_pat
         run.export(tmp_path / "serving", version=3)
 
 
+@pytest.mark.slow  # G-PATE's quick tests have one of the kind.
 def test_an_earlier_step_is_exported_with_the_smaller_epsilon_of_its_own_charges(run, tmp_path):
     first = run.export(tmp_path, version=1, step=1)
     statement = json.loads((first / "assets.extra" / "privacy.json").read_text())

@@ -22,6 +22,7 @@ def test_a_budget_is_refused():
         CONFIG.replace(epsilon=1.0)
 
 
+@pytest.mark.slow
 def test_it_learns_what_separates_the_classes():
     """White, black and grey images: the generator's means approach them."""
     images = np.repeat(np.array([0, 255, 128], np.uint8), 20)[:, None, None, None] * np.ones((1, 8, 8, 1), np.uint8)

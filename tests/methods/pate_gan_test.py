@@ -32,6 +32,7 @@ def test_no_answer_teaches_the_discriminator_nothing():
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.slow
 def test_the_generator_moves_to_where_answers_are_real():
     """Teachers that take bright images of class 1 for real, and dark ones of the others; with noise."""
     config = CONFIG.replace(image_shape=(8, 8, 1), num_classes=3, batch_size=30, student_steps=5, student_batch_size=60,

@@ -99,6 +99,7 @@ class VotedConformance(PrivateSynthesizerConformance):
         assert trainer.config == run.config
         assert ledgers.charges(trainer.folder) == ledgers.charges(run.folder)
 
+    @pytest.mark.once_per_family
     def test_the_charge_is_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch):
         seen, trainer = [], self.trainer(tmp_path)
 
@@ -144,6 +145,7 @@ class VotedConformance(PrivateSynthesizerConformance):
         text = " ".join((tmp_path / "1" / "assets.extra" / "privacy.txt").read_text().split())
         assert "2 steps were charged" in text and "NOT PRIVATE" not in text
 
+    @pytest.mark.once_per_family
     def test_damaged_checkpoints_are_one_clear_line(self, run, tmp_path):
         """Of a finished run, what is read again are its releases."""
         shutil.copytree(run.folder.path, tmp_path / "run")

@@ -26,6 +26,7 @@ def advance(bank, count=2, seed=0):
                         tf.constant([0, 1, 2], tf.int64), seed)
 
 
+@pytest.mark.slow
 def test_banks_share_what_is_compiled_where_it_computes_the_same(monkeypatch):
     monkeypatch.setattr(teachers, "_IDLE", collections.defaultdict(list))
     for changes, compiled in (({}, 1), ({"seed": 5, "num_steps": 9, "epsilon": 3.0}, 1), ({"learning_rate": 0.1}, 2)):
@@ -221,6 +222,7 @@ def test_instance_noise_off_means_off():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_mixed_precision_stays_close_to_float32():
     banks = [make_bank(tiny.dataset(20), CONFIG.replace(precision=p)) for p in ("float32", "mixed_bfloat16")]
     losses = [advance(bank)[1] for bank in banks]

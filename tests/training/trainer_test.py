@@ -135,7 +135,7 @@ def test_the_charge_is_on_disk_before_the_noise_is_drawn_and_the_sum_before_it_i
 
 
 @pytest.mark.parametrize("options", [
-    EVERY_STEP, IN_FILE, *(pytest.param(options, marks=pytest.mark.slow) for options in (NEVER, IN_FILE_EVERY_STEP))])
+    EVERY_STEP, *(pytest.param(options, marks=pytest.mark.slow) for options in (NEVER, IN_FILE, IN_FILE_EVERY_STEP))])
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, reference, options):
     for step in (1, 3):
         with pytest.raises(TrainingInterrupted, match="--resume"):

@@ -257,6 +257,7 @@ def test_a_record_that_becomes_usable_changes_its_own_teacher_only(official):
         assert not changed[~owner].any()
 
 
+@pytest.mark.slow
 def test_a_generator_is_trained_on_it(official, tmp_path):
     from datalens_tf.training.trainer import Trainer
     from tests.training import tiny
