@@ -4,6 +4,7 @@ Releases, each of sums over all records with Gaussian noise, each once:
 
 1. Per class, the sum of its images at half the resolution, and their number (`MeanEmbedding`).
 2. Per class, the sum of r r^T over differences r between its images and the released mean (`SecondMoment`).
+   Where records are few for the budget, the mean of all classes comes before 1, and 2 is of all classes together.
    Or, where there is little noise, both for each of a few clusters of a class, once these are found: `moments`.
 3. Per class, the sum of its images' features, and their number (`MeanEmbedding`): random Fourier features of pixels,
    and what the layers of a classifier see that learned from the Gaussians of 1 and 2 (`FeatureNetwork`).
@@ -29,7 +30,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 import typing
+from collections.abc import Mapping
 
 from etils import epy
 
@@ -86,6 +89,10 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     fit_steps: int = 2000
     selection_charges: int = setting(
         2, "Charges for choosing a candidate; 0 where there is nothing to choose.", at_least(0))
+    plan_by_size: bool = setting(
+        True, "Where there are few records for the budget, what is released, its charges and the candidates are those "
+        "for few records, unless one of these settings is given. It depends on the public number of records, on "
+        "epsilon and on the number of classes.")
     selection_images: int = setting(
         20_000, "Images on which each of the classifiers that choose is trained, and the network of learned features.",
         at_least(1))
@@ -102,6 +109,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "pay was first seen on Fashion-MNIST's training records, and its real test split was looked at as well. A few "
         "kinds of grain were tried on CIFAR-10's training records.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10")
+    BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
+        {**EmbeddingConfig.BEFORE, "plan_by_size": False})
     SOURCES: typing.ClassVar[dict[str, tuple[str, ...]]] = {
         "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding")}
 
@@ -122,6 +131,11 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
             v.require((getattr(self, name) > 0) == clusters, name, getattr(self, name),
                       f"> 0 for num_clusters={self.num_clusters}" if clusters else
                       "to be 0: there are no clusters to find")
+        alone = "moments" in used and self.num_clusters == 1
+        v.require(alone or self.centre_charges == 0, "centre_charges", self.centre_charges,
+                  "to be 0: there is no Gaussian of a whole class")
+        v.require(alone or not self.share_covariance, "share_covariance", self.share_covariance,
+                  "to be false: there is no Gaussian of a whole class")
         one = len(self.choices) == 1
         v.require((self.selection_charges == 0) == one, "selection_charges", self.selection_charges,
                   "to be 0: there is one candidate" if one else f"> 0, to choose among {self.candidates}")
@@ -141,11 +155,24 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
             return None
         return Suitability(0.9, "the most accurate of all methods that were measured")
 
+    def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
+        known = super().resolved(num_records, num_users)
+        usual = self.for_budget(self.epsilon)
+        if (not self.plan_by_size or self.num_classes is None or self.noise_multiplier is not None
+                or any(getattr(self, name) != getattr(usual, name) for name in _PLAN)):
+            return known
+        # All releases together are one Gaussian release of this mu; a class's mean image has noise of 1 / signal.
+        mu = self.num_charges**0.5 / _validate.known("noise_multiplier", known.noise_multiplier)
+        signal = mu * num_records / self.num_classes
+        plan = next((plan for largest, plan in _SMALL_PLANS if signal < largest), None)
+        return known if plan is None else super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
+
     @property
     def release_charges(self) -> tuple[int, ...]:
-        """Charges of each release: means, directions, rounds of clusters, covariances, embedding, choice."""
-        charges = (self.mean_charges, self.direction_charges, *(self.cluster_charges,) * self.cluster_rounds,
-                   self.covariance_charges, self.embedding_charges, self.selection_charges)
+        """Charges of each release: centre, means, directions, rounds of clusters, covariances, embedding, choice."""
+        charges = (self.centre_charges, self.mean_charges, self.direction_charges,
+                   *(self.cluster_charges,) * self.cluster_rounds, self.covariance_charges, self.embedding_charges,
+                   self.selection_charges)
         return tuple(filter(None, charges))
 
     @property
@@ -169,9 +196,24 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         return tuple(found)
 
 
+# Plans for few records. All classes share a mean and a covariance; cheaper fits and choices are good enough.
+_SHARING = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "share_covariance": True}
+_MOMENTS_ALONE = {
+    **_SHARING, "centre_charges": 5, "mean_charges": 55, "covariance_charges": 36, "embedding_charges": 0,
+    "selection_charges": 4, "selection_images": 6000,
+    "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
+_WITH_AN_EMBEDDING = {
+    **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
+    "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
+    "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
+# Below a signal, the plan; from the last signal on, that of the budget. Chosen on held-out training records.
+_SMALL_PLANS: tuple[tuple[float, Mapping[str, typing.Any]], ...] = (
+    (150.0, _MOMENTS_ALONE), (300.0, _WITH_AN_EMBEDDING))
+# Settings that these decide, and what they rest on.
+_PLAN = (*_WITH_AN_EMBEDDING, "learned_share")
 _ASSUMPTIONS = (
     "Sensitivity: replacing one record, label included, changes the sums of features by at most 2 in l2 norm, in units "
-    "of one record's, those of images by at most 2 * {mean_clip:g},{clusters} and those of products by at most "
+    "of one record's, those of images by at most 2 * {mean_clip:g},{centre}{clusters} and those of products by at most "
     "sqrt(2) * {covariance_clip:g}^2, whatever the record is: what is longer was shortened. It changes each number of "
     "records that a classifier got right by at most 1.",
     "Releases are composed adaptively: later ones depend on earlier ones. One with n charges has the noise of one "
@@ -183,8 +225,8 @@ _ASSUMPTIONS = (
 _RELEASED = {
     "embedding": "per class, the sum of {num_features} random features of its images{learned} and their number "
                  "({embedding_charges} charges)",
-    "moments": "per class, the sum of its images at half the resolution and their number ({mean_charges} charges), and "
-               "that of the products of all pairs of their pixels ({covariance_charges} charges)",
+    "moments": "{centre_released}per class, the sum of its images at half the resolution{differences} and their number "
+               "({mean_charges} charges), and {covariances} ({covariance_charges} charges)",
     "clusters": "per class, the sum of its images and their number ({mean_charges} charges), and of all classes "
                 "together that of the products of all pairs of pixels of their images' differences from their means "
                 "({direction_charges} charges); {cluster_rounds} times, the sums and numbers of the images in "
@@ -194,6 +236,11 @@ _RELEASED = {
     "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)",
     "no choice": "nothing by which to choose among candidates, as interruptions left too little of the budget: the "
                  "first one was taken"}
+_OWN_COVARIANCES = "that of the products of all pairs of their pixels"
+_SHARED_COVARIANCE = ("of all classes together that of the products of all pairs of pixels of their images' "
+                      "differences from their means")
+_CENTRE_RELEASED = "the sum of all images at half the resolution and their number ({centre_charges} charges); "
+_CENTRE = " those of images' differences from the mean of all by at most 2 * {of_class_clip:g},"
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
 _CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most 2 * {covariance_clip:g}, those "
@@ -225,10 +272,16 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         return fitted, statements.Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={name: getattr(config, name) for name in (
-                "num_features", "learned_share", "embedding_charges", "mean_charges", "covariance_charges",
-                "num_clusters", "direction_charges", "cluster_charges", "cluster_rounds", "selection_charges")}
+                "num_features", "learned_share", "embedding_charges", "centre_charges", "mean_charges",
+                "covariance_charges", "share_covariance", "num_clusters", "direction_charges", "cluster_charges",
+                "cluster_rounds", "selection_charges")}
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
-            | {"clusters": _CLUSTERS.format(**clips) if config.num_clusters > 1 else ""} | clips,
+            | {"clusters": _CLUSTERS.format(**clips) if config.num_clusters > 1 else "",
+               "centre": _CENTRE.format(**clips) if config.centre_charges else "",
+               "centre_released": _CENTRE_RELEASED.format(centre_charges=config.centre_charges)
+               if config.centre_charges else "",
+               "differences": ", less that mean," if config.centre_charges else "",
+               "covariances": _SHARED_COVARIANCE if config.share_covariance else _OWN_COVARIANCES} | clips,
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
                      "numbers alone. {num_charges} charges were made; {num_burnt_charges} of them paid for nothing "
@@ -274,17 +327,16 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         def counted(mechanism):
             if not len(dataset):  # No record is of a declared class, which must not show.
                 return np.zeros(count)
-            predictions = []
+            predictions, judge = [], classifier.QuickClassifier(*config.data, config.seed)
             for candidate in range(count):
                 if self._stopped():
                     raise TrainingInterrupted(f"Interrupted before a candidate was chosen; state saved in "
                                               f"{self.folder.path}. Continue with --resume.")
                 fitted.choose(candidate)
                 images, labels = fitted.draw(config.selection_images, "selection")
-                # Its test records are the private ones: what it says of them stays here.
-                predictions.append(classifier.train_on_synthetic(
-                    images, labels, dataset.images, dataset.labels, config.data.num_classes, seed=config.seed,
-                    epochs=config.selection_epochs).probabilities.argmax(1))
+                judge.fit(images, labels, config.selection_epochs)
+                # These are the private records: what it says of them stays here.
+                predictions.append(judge.predict(dataset.images))
             return mechanism.sums(predictions, dataset.labels)
 
         _, noisy = releases.get(functools.partial(correct_counts.CorrectCounts, num_candidates=count), counted)

@@ -1,7 +1,12 @@
 """Gaussians that private sums describe: of each class, or of each of a few clusters of it.
 
 Of classes, two releases: the sums of their images at half the resolution, with their numbers (`MeanEmbedding`); and the
-sums of r r^T over differences r between images and the released means (`SecondMoment`).
+sums of r r^T over differences r between images and the released means (`SecondMoment`). Two settings make the most of
+few records. With `centre_charges`, the mean of all classes together is released first, which all records share, so that
+noise hides little of it; the classes' sums are then of differences from it, which are shorter than images, and so is
+the clip that the noise is proportional to. With `share_covariance`, one sum of r r^T is released for all classes, r
+being a record's difference from the released mean of its own class: the noise is that of one class's sum, and there are
+as many times more records as there are classes.
 
 Of clusters, worth it only where there is little noise, 3 + `cluster_rounds` releases: the sums of the classes' images,
 with their numbers; the sum of r r^T of all classes together, whose first eigenvectors are the directions in which all
@@ -11,7 +16,9 @@ sizes are released, which give the next round's centres; and the sums of r r^T o
 In directions in which noise hides how a cluster varies, it varies as its class does around its clusters.
 
 All sensitivities are those of the two mechanisms: whichever cluster the released centres put a record in, it is in one
-row of each release, so that replacing it changes one row, or two.
+row of each release, so that replacing it changes one row, or two. So it is with the mean and the covariance of all
+classes together, which have one row: a replaced record, its label included, has another vector there, of at most the
+same length, whichever released mean it is a difference from.
 """
 
 from __future__ import annotations
@@ -49,6 +56,12 @@ class MomentsConfig(MethodConfig):
         6, "Charges for the classes' mean images and sizes; 0 where the moments are not needed.", at_least(0))
     covariance_charges: int = setting(
         34, "Charges for the covariances of classes, or of clusters; 0 where the moments are not needed.", at_least(0))
+    centre_charges: int = setting(
+        0, "Charges for the mean image of all classes together, from which the classes' means are then released as "
+        "differences; 0 releases the classes' means as they are. It helps where there are few records.", at_least(0))
+    share_covariance: bool = setting(
+        False, "All classes have one covariance, of the images' differences from their own class's mean. It helps "
+        "where there are few records.")
     num_clusters: int = setting(
         1, "Gaussians per class. One is of images at half the resolution. More are of images at their own, in the "
         "directions of largest variance, which helps only with little noise.", at_least(1))
@@ -59,6 +72,8 @@ class MomentsConfig(MethodConfig):
         0, "Charges for each round in which clusters are looked for; 0 for one Gaussian per class.", at_least(0))
     cluster_rounds: int = setting(5, "Number of these rounds.", at_least(1))
     mean_clip: float = setting(12.0, "l2 norm that images are shortened to.", positive)
+    class_clip: float = setting(
+        8.0, "l2 norm that differences between images and the mean of all classes are shortened to.", positive)
     covariance_clip: float = setting(
         6.5, "l2 norm that differences between images and their class's mean are shortened to.", positive)
     cluster_clip: float = setting(
@@ -78,9 +93,15 @@ def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: 
                     ) -> factor_generator.FactorGenerator:
     """One for each class, of images at half the resolution."""
     means, sizes = _class_means(config, dataset, releases, half_resolution)
-    moment, noisy = _second_moments(_differences(dataset, half_resolution, means), config.data.num_classes,
-                                    clips(config).covariance, releases)
-    factors = np.stack([_factors(*moment.mean(square, size), config.num_factors) for square, size in zip(noisy, sizes)])
+    differences = _differences(dataset, half_resolution, means)
+    if config.share_covariance:
+        moment, noisy = _second_moments(_together(differences), 1, clips(config).covariance, releases)
+        shared = _factors(*moment.mean(noisy[0], sizes.sum()), config.num_factors)
+        factors = np.stack([shared] * config.data.num_classes)
+    else:
+        moment, noisy = _second_moments(differences, config.data.num_classes, clips(config).covariance, releases)
+        factors = np.stack([_factors(*moment.mean(square, size), config.num_factors)
+                            for square, size in zip(noisy, sizes)])
     upscaling = _upscaling(config.data.image_shape)
     return factor_generator.FactorGenerator(
         config.data.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
@@ -92,8 +113,7 @@ def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases
     """One for each cluster, of images at their own resolution, in the directions of largest variance."""
     means, sizes = _class_means(config, dataset, releases, _flat)
     differences = _differences(dataset, _flat, means)
-    moment, noisy = _second_moments(lambda: ((vectors, 0 * labels) for vectors, labels in differences()), 1,
-                                    clips(config).covariance, releases)
+    moment, noisy = _second_moments(_together(differences), 1, clips(config).covariance, releases)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
     coordinates = [(vectors @ directions.T, labels) for vectors, labels in differences()]  # Small, and used often.
@@ -161,11 +181,31 @@ class _Clusters:
 def _class_means(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases, view: View
                  ) -> tuple[np.ndarray, np.ndarray]:
     """Released means [Y, D] and numbers [Y] of the classes' records."""
-    clip = clips(config).mean
+    points = _points(dataset, view)
+    if not config.centre_charges:
+        return _means(points, config.data.num_classes, clips(config).mean, releases)
+    centre, _ = _means(_together(points), 1, clips(config).mean, releases)
+    differences, sizes = _means(lambda: ((vectors - centre, labels) for vectors, labels in points()),
+                                config.data.num_classes, clips(config).of_class, releases)
+    return centre + differences, sizes
+
+
+def _means(groups: Groups, num_rows: int, clip: float, releases: paid_releases.Releases
+           ) -> tuple[np.ndarray, np.ndarray]:
+    """Released means [num_rows, D] of the rows' shortened vectors, and their numbers [num_rows]."""
     mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
-        ((_shortened(view(images), clip), labels) for images, labels in datasets.chunks(dataset)),
-        config.data.num_classes))
+        ((_shortened(vectors, clip), rows) for vectors, rows in groups()), num_rows))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
+
+
+def _points(dataset: datasets.Dataset, view: View) -> Groups:
+    """Records, and their labels."""
+    return lambda: ((view(images), labels) for images, labels in datasets.chunks(dataset))
+
+
+def _together(groups: Groups) -> Groups:
+    """The same vectors, all of one row."""
+    return lambda: ((vectors, np.zeros_like(rows)) for vectors, rows in groups())
 
 
 def _differences(dataset: datasets.Dataset, view: View, means: np.ndarray) -> Groups:
@@ -249,16 +289,18 @@ def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:
 
 
 class Clips(NamedTuple):
-    """Lengths that vectors are shortened to: images, differences from class means, and from clusters' centres."""
+    """Lengths that vectors are shortened to: images, differences from their mean, class means, clusters' centres."""
 
     mean: float
+    of_class: float
     covariance: float
     cluster: float
 
 
 def clips(config: MomentsConfig) -> Clips:
     """Clips for this image shape."""
-    return Clips(*(scale(config) * clip for clip in (config.mean_clip, config.covariance_clip, config.cluster_clip)))
+    return Clips(*(scale(config) * clip for clip in (
+        config.mean_clip, config.class_clip, config.covariance_clip, config.cluster_clip)))
 
 
 def scale(config: MomentsConfig) -> float:

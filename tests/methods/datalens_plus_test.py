@@ -1,6 +1,7 @@
 """DataLens+: sums charged before they are drawn, and a generator that is a function of them."""
 
 import dataclasses
+import json
 import typing
 
 import numpy as np
@@ -34,9 +35,12 @@ CHOICE = {"candidates": "moments:0,both:1.5:0.15", "covariance_charges": 3, "sel
 # The same number of charges.
 CLUSTERS = CHOICE | {"num_clusters": 2, "direction_charges": 1, "cluster_charges": 1, "cluster_rounds": 2,
                      "num_directions": 4, "mean_charges": 1, "covariance_charges": 1}
-SETTINGS = {"choice": CHOICE, "learned": CHOICE | {"learned_share": 0.75}, "clusters": CLUSTERS}
+# As for few records, and the same number of charges.
+SHARED = {"candidates": "moments:0,moments:1.5:0.15", "embedding_charges": 0, "centre_charges": 1, "mean_charges": 4,
+          "covariance_charges": 4, "share_covariance": True, "selection_charges": 3}
+SETTINGS = {"choice": CHOICE, "learned": CHOICE | {"learned_share": 0.75}, "clusters": CLUSTERS, "shared": SHARED}
 MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
-CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters"], indirect=True)
+CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters", "shared"], indirect=True)
 
 
 class Killed(BaseException):
@@ -90,6 +94,15 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             watched.run.fit(data.images, data.labels)
         return watched
 
+    def test_the_statement_tells_of_the_mean_of_all_and_of_a_shared_covariance(self, tmp_path):
+        data = tiny.dataset()
+        run = self.make(tmp_path, **SHARED).fit(data.images, data.labels)
+        text = " ".join(run.folder.statement_text.read_text().split())
+        assert "the sum of all images at half the resolution and their number (1 charges); per class," in text
+        assert "of all classes together that of the products of all pairs of pixels" in text
+        length = moments.clips(run.config).of_class
+        assert f"those of images' differences from the mean of all by at most 2 * {length:g}," in text
+
     def test_the_noise_is_what_the_budget_asks_for(self, run):
         """Twelve charges, with a choice and without."""
         statement, text = run.privacy_statement(), run.folder.statement_text.read_text()
@@ -109,18 +122,19 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     def test_releases_cost_what_their_charges_cost(self, watched):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
         statement = watched.run.privacy_statement()
-        assert len(watched.events) == (4 if watched.settings == CHOICE else 7) and statement["num_charges"] == 12
+        assert len(watched.events) == (7 if watched.settings == CLUSTERS else 4) and statement["num_charges"] == 12
         found = accountants.epsilon_of(watched.events, 1e-5, "gdp")
         assert found == pytest.approx(statement["epsilon"], rel=1e-9)
 
     @CLUSTERS_TOO
     def test_charges_are_on_disk_before_the_noise_is_drawn(self, watched):
         """All that pay for a release in one line: a kill burns them together, or none."""
-        expected = [2, 3, 4, 3] if watched.settings == CHOICE else [1, 1, 1, 1, 1, 4, 3]
+        expected = ([2, 3, 4, 3] if watched.settings == CHOICE else [1, 4, 4, 3] if watched.settings == SHARED else
+                    [1, 1, 1, 1, 1, 4, 3])
         assert watched.charges == [(index, expected[:index + 1]) for index in range(len(expected))]
 
     @pytest.mark.parametrize("watched", [
-        "choice", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))], indirect=True)
+        "choice", "shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))], indirect=True)
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, watched):
         """Other records with the same releases give the same generator: nothing else was looked at."""
         other, replay = tiny.dataset(seed=5), iter(watched.released)
@@ -131,7 +145,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
 
     @pytest.mark.parametrize("record, image, label", [
         (0, 255, 2), *(pytest.param(*changed, marks=pytest.mark.slow) for changed in ((7, 0, 1), (19, 255, 1)))])
-    @pytest.mark.parametrize("watched", [pytest.param("learned", marks=pytest.mark.slow), "clusters"], indirect=True)
+    @pytest.mark.parametrize("watched", [
+        pytest.param("learned", marks=pytest.mark.slow), "clusters", "shared"], indirect=True)
     def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, watched,
                                                                              record, image, label):
         """As composition asks: later sums are compared where all earlier releases were the same."""
@@ -183,7 +198,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
                   (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
-                    (datalens_plus.classifier, "train_on_synthetic", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
+                    (datalens_plus.classifier.QuickClassifier, "fit", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
     def test_a_run_that_was_killed_equals_an_uninterrupted_one_with_the_same_burnt_charges(
             self, tmp_path, monkeypatch, settings, kills, num_charges):
         data, settings = tiny.dataset(), settings | {"insecure_noise_seed": 3}
@@ -275,9 +290,9 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             run.request_stop()
             return found(*args, **kwargs)
 
-        found = datalens_plus.classifier.train_on_synthetic
+        found = datalens_plus.classifier.QuickClassifier.fit
         with monkeypatch.context() as patched:
-            patched.setattr(datalens_plus.classifier, "train_on_synthetic", stopping)
+            patched.setattr(datalens_plus.classifier.QuickClassifier, "fit", stopping)
             with pytest.raises(TrainingInterrupted, match="before a candidate was chosen.*--resume"):
                 run.fit(data.images, data.labels)
         before = run.folder.ledger.read_bytes()
@@ -354,6 +369,43 @@ class TestClusters(PrivateSynthesizerConformance):
                 f"those of products in these by at most sqrt(2) * {clips.cluster:g}^2") in text
 
 
+@pytest.mark.parametrize("epsilon, num_records, num_classes, is_small", [
+    (1.0, 3000, 10, True), (3.0, 3000, 10, True), (1.0, 60_000, 10, False), (10.0, 60_000, 10, False),
+    (1.0, 1000, 2, True), (1.0, 48_851, 2, False), (10.0, 1000, 10, True)])
+def test_few_records_for_the_budget_get_another_plan(epsilon, num_records, num_classes, is_small):
+    """A function of public numbers: of records, of classes, and epsilon. What it gives is a fixed point."""
+    config = DataLensPlusConfig.for_budget(epsilon).replace(image_shape=(28, 28, 1), num_classes=num_classes)
+    resolved = config.resolved(num_records)
+    assert resolved.share_covariance == is_small and (resolved.centre_charges > 0) == is_small
+    assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
+    assert DataLensPlusConfig.from_json(resolved.to_json()) == resolved
+    assert resolved.noise_multiplier == pytest.approx(config.resolved(10**6).noise_multiplier)
+    assert is_small or resolved == config.replace(noise_multiplier=resolved.noise_multiplier)
+
+
+def test_with_the_fewest_records_there_is_no_embedding():
+    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
+    embedded = [config.resolved(count).embedding_charges > 0 for count in (1000, 3000, 10_000, 60_000)]
+    assert embedded == [False, False, True, True]
+
+
+@pytest.mark.parametrize("changes", [
+    {"plan_by_size": False}, {"noise_multiplier": 50.0}, {"mean_charges": 7}, {"fit_steps": 7},
+    {"candidates": "both:0,both:1"}])
+def test_who_gives_a_part_of_the_plan_gets_it_whatever_the_number_of_records(changes):
+    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).replace(**changes)
+    assert config.resolved(1000) == config.replace(noise_multiplier=config.resolved(1000).noise_multiplier)
+
+
+def test_settings_from_before_there_was_a_plan_by_size_keep_their_meaning():
+    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
+    fields = json.loads(config.to_json())
+    for name in ("plan_by_size", "share_covariance", "centre_charges", "class_clip"):
+        del fields[name]
+    stored = DataLensPlusConfig.from_json(json.dumps(fields))
+    assert stored == config.replace(plan_by_size=False) and not stored.resolved(1000).share_covariance
+
+
 def test_a_large_budget_goes_to_clusters():
     small, large = DataLensPlusConfig.for_budget(1.0), preset("fashion_mnist", 10.0, "datalens_plus")
     assert small == DataLensPlusConfig() and small.num_clusters == 1 and small.num_charges == 100
@@ -376,7 +428,10 @@ def test_a_large_budget_goes_to_clusters():
     ({"learned_share": 1.5}, "learned_share"), ({"learned_warp": -1.0}, "learned_warp"),
     ({"embedding_charges": 0}, "embedding_charges"),
     ({"mean_charges": 0}, "mean_charges"), ({"covariance_clip": 0.0}, "covariance_clip"),
-    ({"cluster_clip": 0.0}, "cluster_clip"),
+    ({"cluster_clip": 0.0}, "cluster_clip"), ({"class_clip": 0.0}, "class_clip"),
+    ({"candidates": "embedding:0,embedding:1", "learned_share": 0.0, "mean_charges": 0, "covariance_charges": 0,
+      "centre_charges": 1}, "centre_charges=1 to be 0"),
+    ({"num_clusters": 3, "direction_charges": 1, "cluster_charges": 1, "share_covariance": True}, "share_covariance"),
     ({"autoencoder_dim": 3}, "autoencoder_dim"), ({"latent_distribution": "uniform"}, "latent_distribution")])
 def test_bad_settings_are_refused(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):

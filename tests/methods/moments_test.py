@@ -15,6 +15,8 @@ CONFIG = DataLensPlusConfig.for_budget(10.0).replace(
     image_shape=(8, 8, 1), num_classes=2, num_clusters=3, num_directions=6, num_factors=4, mean_clip=40.0,
     covariance_clip=20.0, cluster_clip=20.0, insecure_noise_seed=1)
 
+ONE_GAUSSIAN = CONFIG.replace(num_clusters=1, direction_charges=0, cluster_charges=0)
+
 
 class Exact:
     """Releases with noise of a millionth of the sensitivity."""
@@ -58,12 +60,65 @@ def test_clusters_are_found_and_vary_as_their_records_do():
 
 def test_one_gaussian_per_class_takes_two_releases():
     data, _ = blobs()
-    releases, config = Exact(), CONFIG.replace(num_clusters=1, direction_charges=0, cluster_charges=0)
-    made = moments.class_gaussians(config, data, releases)
+    releases = Exact()
+    made = moments.class_gaussians(ONE_GAUSSIAN, data, releases)
     assert releases.made == [MeanEmbedding, SecondMoment] and made.means.shape == (2, 64)
     for label in range(2):
         mine = data.images[data.labels == label].reshape(-1, 64) / 255
         assert np.linalg.norm(made.means.numpy()[label] - mine.mean(0)) < 0.3 * np.linalg.norm(mine.mean(0))
+
+
+def test_few_records_share_their_mean_and_their_covariance():
+    data, _ = blobs()
+    releases, config = Exact(), ONE_GAUSSIAN.replace(centre_charges=1, share_covariance=True, class_clip=20.0)
+    made = moments.class_gaussians(config, data, releases)
+    assert releases.made == [MeanEmbedding, MeanEmbedding, SecondMoment]
+    halves = moments.half_resolution(data.images / 255)
+    means = np.stack([halves[data.labels == label].mean(0) for label in range(2)])
+    np.testing.assert_allclose(made.means.numpy(), means @ moments._upscaling((8, 8, 1)), atol=1e-3)
+    differences = halves - means[data.labels]
+    values = np.linalg.eigvalsh(differences.T @ differences / len(halves))[::-1][:4]
+    for factors in made.factors.numpy().reshape(2, 4, 16):
+        np.testing.assert_allclose(np.square(factors).sum(1), values, rtol=5e-3, atol=1e-4)  # The grid.
+
+
+def test_a_replaced_record_moves_what_classes_share_by_the_sensitivity_at_most_which_is_attained():
+    """Its label is replaced as well, so that its difference is from another released mean, and as long as can be."""
+    config = ONE_GAUSSIAN.replace(centre_charges=1, share_covariance=True, mean_clip=1.0, class_clip=0.2,
+                                  covariance_clip=0.1)
+
+    class Kept:
+        """Means of zero and classes of twenty are released, whatever the exact sums, which are kept."""
+
+        def __init__(self):
+            self.sums = []
+
+        def get(self, mechanism, sums):
+            made = mechanism(noise_multiplier=1e-6)
+            self.sums.append(sums(made))
+            noisy = np.zeros_like(self.sums[-1])
+            if isinstance(made, MeanEmbedding):
+                noisy[:, -1] = 20 * 2.0**24
+            return made, noisy
+
+    def sums(images, labels):
+        releases = Kept()
+        moments.class_gaussians(config, as_dataset(images, labels, 2), releases)
+        return releases.sums
+
+    stream, largest = np.random.default_rng(0), np.zeros(3)
+    upper, lower = np.zeros((2, 8, 8, 1), np.uint8)
+    upper[:4], lower[4:] = 255, 255
+    for trial in range(12):
+        images, labels = stream.integers(0, 256, (20, 8, 8, 1)).astype(np.uint8), np.arange(20) % 2
+        other, relabelled = images.copy(), labels.copy()
+        images[3], relabelled[3] = upper, trial % 2
+        other[3] = lower if trial < 2 else stream.integers(0, 256, (8, 8, 1))
+        moved = [np.linalg.norm(mine - theirs)
+                 for mine, theirs in zip(sums(images, labels), sums(other, relabelled))]
+        largest = np.maximum(largest, np.array(moved) / (2.0 * 2**24, 2.0 * 2**24, SecondMoment.L2_SENSITIVITY))
+    # Images are not negative: the first, which are of one row, are at right angles at most.
+    assert np.all(largest <= 1) and largest[0] > 0.7 and min(largest[1:]) > 0.999
 
 
 def test_a_cluster_varies_as_its_class_where_noise_hides_how():
