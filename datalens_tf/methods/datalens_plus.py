@@ -89,10 +89,10 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     fit_steps: int = 2000
     selection_charges: int = setting(
         2, "Charges for choosing a candidate; 0 where there is nothing to choose.", at_least(0))
-    plan_by_size: bool = setting(
-        True, "Where there are few records for the budget, what is released, its charges and the candidates are those "
-        "for few records, unless one of these settings is given. It depends on the public number of records, on "
-        "epsilon and on the number of classes.")
+    fixed_plan: bool = setting(
+        False, "Keeps to the plan of the budget however few the records are. Otherwise, where they are few for the "
+        "budget, what is released, its charges and the candidates are those for few records, unless one of these "
+        "settings is given; which depends on the public numbers of records and classes, and on epsilon.")
     selection_images: int = setting(
         20_000, "Images on which each of the classifiers that choose is trained, and the network of learned features.",
         at_least(1))
@@ -110,7 +110,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "kinds of grain were tried on CIFAR-10's training records.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
-        {**EmbeddingConfig.BEFORE, "plan_by_size": False})
+        {**EmbeddingConfig.BEFORE, "fixed_plan": True})
     SOURCES: typing.ClassVar[dict[str, tuple[str, ...]]] = {
         "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding")}
 
@@ -158,7 +158,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         known = super().resolved(num_records, num_users)
         usual = self.for_budget(self.epsilon)
-        if (not self.plan_by_size or self.num_classes is None or self.noise_multiplier is not None
+        if (self.fixed_plan or self.num_classes is None or self.noise_multiplier is not None
                 or any(getattr(self, name) != getattr(usual, name) for name in _PLAN)):
             return known
         # All releases together are one Gaussian release of this mu; a class's mean image has noise of 1 / signal.

@@ -134,7 +134,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert watched.charges == [(index, expected[:index + 1]) for index in range(len(expected))]
 
     @pytest.mark.parametrize("watched", [
-        "choice", "shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))], indirect=True)
+        "choice", "shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))],
+        indirect=True)
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, watched):
         """Other records with the same releases give the same generator: nothing else was looked at."""
         other, replay = tiny.dataset(seed=5), iter(watched.released)
@@ -390,7 +391,7 @@ def test_with_the_fewest_records_there_is_no_embedding():
 
 
 @pytest.mark.parametrize("changes", [
-    {"plan_by_size": False}, {"noise_multiplier": 50.0}, {"mean_charges": 7}, {"fit_steps": 7},
+    {"fixed_plan": True}, {"noise_multiplier": 50.0}, {"mean_charges": 7}, {"fit_steps": 7},
     {"candidates": "both:0,both:1"}])
 def test_who_gives_a_part_of_the_plan_gets_it_whatever_the_number_of_records(changes):
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).replace(**changes)
@@ -400,10 +401,10 @@ def test_who_gives_a_part_of_the_plan_gets_it_whatever_the_number_of_records(cha
 def test_settings_from_before_there_was_a_plan_by_size_keep_their_meaning():
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
     fields = json.loads(config.to_json())
-    for name in ("plan_by_size", "share_covariance", "centre_charges", "class_clip"):
+    for name in ("fixed_plan", "share_covariance", "centre_charges", "class_clip"):
         del fields[name]
     stored = DataLensPlusConfig.from_json(json.dumps(fields))
-    assert stored == config.replace(plan_by_size=False) and not stored.resolved(1000).share_covariance
+    assert stored == config.replace(fixed_plan=True) and not stored.resolved(1000).share_covariance
 
 
 def test_a_large_budget_goes_to_clusters():

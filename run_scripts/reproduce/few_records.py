@@ -1,0 +1,135 @@
+"""How useful generators from few records are: the default, DP-MERF and two controls beside real data, one row a cell.
+
+    python run_scripts/reproduce/few_records.py --output_dir OUT [--datasets mnist ...] [--sizes 1000 3000 10000]
+        [--epsilons 1 3] [--columns default dp_merf control old real] [--seed 0] [--held_out]
+
+A cell is a column for a data set, a number of records and epsilon. OUT/few_records.csv gets a row when a cell is
+finished, and the same command goes on with the cells that it lacks. Records are drawn from the training split by the
+seed. The classifier is that of the frozen protocol and is tested on the test split (a choice is made with `--held_out`:
+on 10,000 other training records). Columns:
+
+- default: what runs where no method is named.
+- merf: DP-MERF by its defaults.
+- control: class means and one covariance that classes share, half of mu^2 each, moved by 1, with grain.
+- old: the first of these methods with the plan for many records.
+- real: the records themselves, in as many steps as the protocol takes, but 100 epochs at most.
+"""
+
+import argparse
+import csv
+import math
+import pathlib
+import tempfile
+import time
+
+import numpy as np
+
+from datalens_tf import rng
+from datalens_tf.config import DataFacts, MethodConfig
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.registry import load_dataset
+from datalens_tf.methods import registry
+from datalens_tf.training.classifier import FROZEN, train_on_synthetic
+
+DATASETS = ("mnist", "fashion_mnist", "tfds:cifar10_jpeg", "celeba_gender", "places365")
+COLUMNS = ("real", "control", "merf", "default", "old")
+FIELDS = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "method", "accuracy", "seconds", "num_images",
+          "epochs")
+_HELD_OUT = 10_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--datasets", nargs="+", default=list(DATASETS))
+    parser.add_argument("--data_dir", help="of data sets that do not know where they are")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 3000, 10_000])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS[:-1]))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--num_images", type=int, default=FROZEN.num_synthetic)
+    parser.add_argument("--epochs", type=int, default=FROZEN.epochs)
+    parser.add_argument("--held_out", action="store_true", help="test on other training records, to choose settings")
+    args = parser.parse_args()
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    path = args.output_dir / "few_records.csv"
+    done = finished(path)
+    for name in args.datasets:
+        train = load_dataset(name, data_dir=args.data_dir)
+        order = rng.stream(args.seed, "few records").permutation(len(train))
+        test = (train.images[order[-_HELD_OUT:]], train.labels[order[-_HELD_OUT:]]) if args.held_out else None
+        if test is None:
+            split = load_dataset(name, data_dir=args.data_dir, split="test")
+            test = split.images, split.labels
+        for size in args.sizes:
+            for epsilon in args.epsilons:
+                for column in args.columns:
+                    cell = {"dataset": name, "records": size, "epsilon": f"{epsilon:g}", "seed": args.seed,
+                            "tested_on": "training records" if args.held_out else "test split", "column": column,
+                            "num_images": args.num_images, "epochs": args.epochs}
+                    if key(cell) not in done:
+                        append(path, cell | measured(column, train, order[:size], test, epsilon, args))
+    print(path.read_text(), end="")
+
+
+def measured(column: str, train: Dataset, chosen: np.ndarray, test: tuple[np.ndarray, np.ndarray], epsilon: float,
+             args: argparse.Namespace) -> dict[str, object]:
+    """Accuracy of a column, and the seconds that training took."""
+    images, labels, start, epochs = train.images[chosen], train.labels[chosen], time.monotonic(), args.epochs
+    method, num_classes = "", train.num_classes
+    if column == "real":
+        epochs = min(100, math.ceil(args.epochs * args.num_images / len(labels)))
+    else:
+        config = settings(column, DataFacts(
+            num_records=len(labels), image_shape=train.image_shape, num_classes=num_classes), epsilon).replace(
+            seed=args.seed)
+        method = config.method
+        with tempfile.TemporaryDirectory() as folder:
+            run = registry.synthesizer(method)(config, run_dir=folder).fit(images, labels, num_classes=num_classes)
+            seconds = time.monotonic() - start
+            images, labels = run.sample(args.num_images, seed=args.seed)
+    found = train_on_synthetic(images, labels, *test, num_classes, epochs=epochs, seed=args.seed)
+    return {"method": method, "accuracy": f"{found.accuracy:.4f}",
+            "seconds": "" if column == "real" else f"{seconds:.0f}"}
+
+
+def settings(column: str, facts: DataFacts, epsilon: float) -> MethodConfig:
+    """Settings of a column that is a generator."""
+    if column == "merf":
+        (method,) = (name for name, found in registry.methods().items() if found.published_as == "DP-MERF")
+        return registry.config_class(method).for_budget(epsilon)
+    if column == "default":
+        return registry.config_class(registry.best(facts, epsilon).method).for_budget(epsilon)
+    (of_sums,) = registry.having(["share_covariance"]).values()
+    if column == "old":
+        return of_sums.for_budget(epsilon).replace(fixed_plan=True)
+    return of_sums(epsilon=epsilon, share_covariance=True, mean_charges=50, covariance_charges=50, embedding_charges=0,
+                   selection_charges=0, candidates="moments:1:0.15")
+
+
+def key(cell: dict[str, object]) -> tuple[str, ...]:
+    """What tells cells apart."""
+    told = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "num_images", "epochs")
+    return tuple(str(cell[field]) for field in told)
+
+
+def finished(path: pathlib.Path) -> set[tuple[str, ...]]:
+    """Cells that a table has."""
+    if not path.exists():
+        return set()
+    with path.open(encoding="utf-8", newline="") as file:
+        return {key(row) for row in csv.DictReader(file)}
+
+
+def append(path: pathlib.Path, row: dict[str, object]) -> None:
+    """Adds a row, below the names of the columns."""
+    is_new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()
