@@ -107,7 +107,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "Clips, bandwidths, learned_share, the spread of warps, the candidates' warps and grain, the numbers of "
         "clusters and of charges were chosen on MNIST, whose real test split was looked at. That clusters and grain "
         "pay was first seen on Fashion-MNIST's training records, and its real test split was looked at as well. A few "
-        "kinds of grain were tried on CIFAR-10's training records.")
+        "kinds of grain were tried on CIFAR-10's training records. Plans for few records were chosen on training "
+        "records of MNIST and Fashion-MNIST.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
         {**EmbeddingConfig.BEFORE, "fixed_plan": True})

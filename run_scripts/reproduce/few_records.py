@@ -1,7 +1,7 @@
 """How useful generators from few records are: the default, DP-MERF and two controls beside real data, one row a cell.
 
     python run_scripts/reproduce/few_records.py --output_dir OUT [--datasets mnist ...] [--sizes 1000 3000 10000]
-        [--epsilons 1 3] [--columns default dp_merf control old real] [--seed 0] [--held_out]
+        [--epsilons 1 3] [--columns real control merf default old] [--seed 0] [--held_out]
 
 A cell is a column for a data set, a number of records and epsilon. OUT/few_records.csv gets a row when a cell is
 finished, and the same command goes on with the cells that it lacks. Records are drawn from the training split by the
