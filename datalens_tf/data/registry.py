@@ -74,7 +74,7 @@ def has_public_classes(name: str) -> bool:
 
 
 def _takes_pictures(source: str) -> bool:
-    return _sources()[source].constants.get("PICTURES", False)
+    return bool(_sources()[source].constants.get("PICTURES", False))
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
@@ -138,6 +138,7 @@ def survey(name: str, *, data_dir: str | None = None, classes: Sequence[str] | N
     source, pictures = _source_of(name), pictures or datasets.Pictures()
     module = importlib.import_module(f"{_folder.__name__}.{source}") if source else None
     if module is not None and hasattr(module, "survey"):
-        return module.survey(name, classes=classes, pictures=pictures)
+        found: surveys.Survey = module.survey(name, classes=classes, pictures=pictures)
+        return found
     dataset = load_dataset(name, data_dir=data_dir, classes=classes, pictures=pictures)
     return surveys.of_dataset(dataset, "arrays" if name.startswith("npz:") else "known")

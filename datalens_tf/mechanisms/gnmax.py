@@ -158,11 +158,6 @@ class LNMax(LabelVotes):
 
     noise_class = RoundedLaplaceNoise
 
-    def l1_sensitivity(self, num_queries: int) -> float:
-        """2 r Q, in votes."""
-        _validate.integer("num_queries", num_queries, at_least=1)
-        return 2.0 * self.record_votes * num_queries
-
     def dp_event(self, num_queries: int) -> dp_accounting.DpEvent:
         """2 Q Laplace mechanisms."""
         _validate.integer("num_queries", num_queries, at_least=1)

@@ -27,11 +27,6 @@ def gnmax_rdp_data_independent(noise_stddev: float, orders: np.ndarray) -> np.nd
     return _orders(orders) / _variance(noise_stddev)
 
 
-def threshold_rdp_data_independent(noise_stddev: float, orders: np.ndarray) -> np.ndarray:
-    """order / (2 sigma_1^2): the largest number of votes moves by 1."""
-    return gnmax_rdp_data_independent(math.sqrt(2) * noise_stddev, orders)
-
-
 def lnmax_rdp_data_independent(noise_scale: float, orders: np.ndarray) -> np.ndarray:
     """min(epsilon, order epsilon^2 / 2) with epsilon = 2 / b, which LNMax has with noise of scale b (pure DP)."""
     _validate.positive("noise_scale", noise_scale)
