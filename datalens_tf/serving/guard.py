@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hmac
+import socket
 from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
@@ -146,6 +147,8 @@ def connections(limits: Limits) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            # An answer is two writes: else the second waits 40 ms for the client's delayed acknowledgement.
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._watch()
             if len(self.connections) > limits.connections:
                 idle = [(other.idle_since, other) for other in self.connections
