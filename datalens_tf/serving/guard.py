@@ -151,9 +151,10 @@ def connections(limits: Limits) -> type[H11Protocol]:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._watch()
             if len(self.connections) > limits.connections:
-                idle = [(other.idle_since, other) for other in self.connections
+                # First those that never asked for anything.
+                idle = [(other.cycle is not None, other.idle_since, other) for other in self.connections
                         if isinstance(other, Connection) and other.idle_since is not None]
-                _, oldest = min(idle, key=lambda pair: pair[0])
+                *_, oldest = min(idle, key=lambda found: found[:2])
                 self.connections.discard(oldest)  # It ends only after others that wait to be accepted.
                 oldest.transport.abort()
 

@@ -287,10 +287,14 @@ def test_ports_that_are_taken(folder):
 
 @pytest.mark.slow
 def test_sixty_four_clients_among_hostile_ones(folder):
-    """Nobody waits 3 s while bodies of 62 MiB come, connections idle by the hundred and tensors lie."""
+    """Nobody waits 3 s more while bodies of 62 MiB come, connections idle by the hundred and tensors lie.
+
+    More than without them, since other tests may keep the machine busy meanwhile.
+    """
     served = Served(folder).start()
     served.port, served.grpc_port = served.ports[1], served.ports[0]
-    end, longest, failed = time.monotonic() + 20, [0.0], []
+    # Changed between the two halves.
+    end, longest, failed = time.monotonic() + 5, [0.0], []
 
     def honest(number):
         with requests.Session() as session:
@@ -324,6 +328,8 @@ def test_sixty_four_clients_among_hostile_ones(folder):
     try:
         assert works(served)
         with concurrent.futures.ThreadPoolExecutor(80) as pool:
+            list(pool.map(honest, range(64)))
+            alone, longest[0], end = longest[0], 0.0, time.monotonic() + 20
             running_ones = [pool.submit(what, number) for what, count in ((honest, 64), (large, 4), (idle, 2), (lie, 1))
                             for number in range(count)]
             while time.monotonic() < end:
@@ -333,7 +339,7 @@ def test_sixty_four_clients_among_hostile_ones(folder):
                 one.result()
         assert not failed[:3] and works(served)
         assert peak < 1024
-        assert longest[0] < 3, longest
+        assert longest[0] < 3 + 3 * alone, (longest, alone)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(40) == 0
     finally:
