@@ -128,6 +128,10 @@ class DataConfig(Settings):
 
         _check_declared)
 
+    skip_unreadable: bool = setting(
+        False, "Files that cannot be read as pictures keep their place, count as records and contribute nothing. How "
+        "many they are is private: private/unreadable.txt lists them. Otherwise they are an error.")
+
     GROUP: typing.ClassVar[str] = "data"
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]

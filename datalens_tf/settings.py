@@ -26,6 +26,9 @@ Check = Callable[[str, Any], object]  # Takes a name and a value, raises Invalid
 # No setting of anything that this package can train is beyond these; it would end in a lack of memory, or in overflow.
 LARGEST_IMAGE = 2**22  # numbers of an image: 1024 x 1024 of four channels
 SMALLEST_SIDE = 4  # pixels of an image
+# What files of pictures become: the same for all of them, whatever they show.
+COLORS = {"grey": 1, "rgb": 3}  # and their channels
+DEFAULT_COLOR, DEFAULT_IMAGE_SIZE = "rgb", (32, 32)
 LARGEST_NUM_CLASSES = 10_000
 LARGEST_WIDTH = 2**16  # of layers and latents
 _LARGEST = {  # by the names of settings and flags; others may be 10^9 (integers) or 10^15 (other numbers)

@@ -28,6 +28,7 @@ _MODELS = ("model", "features")
 
 def _add_arguments(parser: Parser) -> None:
     common.add_run_arguments(parser)
+    common.add_picture_arguments(parser)
     # The probability follows from the batch size and the number of records.
     add_settings(parser, ClassifierConfig, set(declared(ClassifierConfig)) - {"sampling_probability"}, brief=True)
 
@@ -37,9 +38,12 @@ def _classify(args: argparse.Namespace) -> None:
     folder = pathlib.Path(args.output_dir)
     config, sources = _config(args, folder)
 
+    pictures = common.pictures(args, sources["dataset"], config.image_shape, num_classes=config.num_classes,
+                               skip_unreadable=config.skip_unreadable)
+
     def load(split):
         loaded = data_registry.load_dataset(sources["dataset"], data_dir=args.data_dir, split=split,
-                                            classes=config.classes)
+                                            classes=config.classes, pictures=pictures)
         return dataclasses.replace(loaded, name=config.dataset)
 
     dataset = load("train")
@@ -52,6 +56,8 @@ def _classify(args: argparse.Namespace) -> None:
     if not args.resume:
         run.folder.create()
         common.write_sources(folder, sources)
+    if run.folder.private.is_dir():
+        common.write_unreadable(folder, config.skip_unreadable, dataset)
     with common.stop_on_signals(run.request_stop):
         try:
             run.fit_dataset(dataset)

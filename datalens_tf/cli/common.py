@@ -19,12 +19,15 @@ from datalens_tf import _files, _text
 from datalens_tf.config import MethodConfig
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods import registry
+from datalens_tf.settings import COLORS, DEFAULT_COLOR, DEFAULT_IMAGE_SIZE
 
 with epy.lazy_imports():
     import numpy as np
     import tensorflow as tf
 
     from datalens_tf.accounting import verification
+    from datalens_tf.data import datasets
+    from datalens_tf.data import registry as data_registry
     from datalens_tf.methods import base
     from datalens_tf.serving import export, sampling
 
@@ -63,6 +66,67 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
                         help="public name of the data (default: that of its file or folder)")
 
 
+def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say what becomes of pictures; they are public, and depend on no picture."""
+    parser.add_argument("--image_size", type=image_size, default=None, metavar="H[xW]",
+                        help="size that pictures are cut and resampled to, 28 or 48x64 for example (default: "
+                             f"{DEFAULT_IMAGE_SIZE[0]} for files of pictures, and that of other data)")
+    parser.add_argument("--color", choices=tuple(COLORS), default=None,
+                        help=f"colours of the images (default: {DEFAULT_COLOR} for files of pictures, and those of "
+                             "other data)")
+    parser.add_argument("--unlabelled", action="store_true", default=False, help="there is one class, of all records")
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """A type of `--image_size`."""
+    sides = text.lower().split("x")
+    if not (1 <= len(sides) <= 2 and all(side.isdecimal() and 8 <= int(side[:9]) <= 1024 for side in sides)):
+        raise argparse.ArgumentTypeError(f"{text!r:.99} is no size: give H or HxW, of 8 to 1024 pixels each, "
+                                         "for example 28 or 48x64")
+    return int(sides[0]), int(sides[-1])
+
+
+def pictures(args: argparse.Namespace, place: str, shape: tuple[int, int, int] | None = None, *,
+             num_classes: int | None = None, skip_unreadable: bool = False) -> datasets.Pictures:
+    """What becomes of pictures: what the flags say, else what leads to the images that there are.
+
+    Args:
+      args: flags, those of `add_picture_arguments` among them or not.
+      place: the data.
+      shape: of images that it must fit; None where there are none yet.
+      num_classes: Y of these; one class means that there are no labels.
+      skip_unreadable: whether files that cannot be read keep their place.
+
+    Raises:
+      InvalidArgumentError: the flags ask for other images than there are.
+    """
+    asked = datasets.Pictures(
+        image_size=getattr(args, "image_size", None), color=getattr(args, "color", None),
+        skip_unreadable=skip_unreadable, unlabelled=getattr(args, "unlabelled", False) or num_classes == 1)
+    if shape is None:
+        if data_registry.decodes_pictures(place) and None in (asked.image_size, asked.color):
+            height, width, channels = asked.image_shape
+            color = next(name for name, count in COLORS.items() if count == channels)
+            print(f"pictures are brought to {height} x {width} pixels, {color}: --image_size and --color choose others")
+        return asked
+    fitting = datasets.Pictures.of_shape(shape, unlabelled=asked.unlabelled, skip_unreadable=skip_unreadable)
+    for name in ("image_size", "color"):
+        wanted, there = getattr(asked, name), getattr(fitting, name)
+        if wanted not in (None, there):
+            raise InvalidArgumentError(f"Expected {name}={wanted!r} to be {there!r}, as of the images that there are: "
+                                       f"leave out --{name}.")
+    return fitting
+
+
+def write_unreadable(folder: pathlib.Path, skip_unreadable: bool, *loaded: datasets.Dataset) -> None:
+    """Lists skipped files in the private folder, which must exist; the line that is printed is always the same."""
+    if skip_unreadable:
+        path = folder / "private" / "unreadable.txt"
+        _files.atomic_write(path, "".join(f"{file}: {reason}\n" for dataset in loaded
+                                          for file, reason in dataset.unreadable.items()))
+        print(f"files that cannot be read, if there are any: {path}")
+
+
 def preset_help() -> str:
     """The help of `--preset`."""
     names = sorted({dataset for dataset, _ in registry.presets()})
@@ -91,7 +155,7 @@ def located(dataset: str) -> str:
     """Turns what `--dataset` names into a place that a later command finds from wherever it is started."""
     kind, _, place = dataset.partition(":")
     path = pathlib.Path(place).expanduser()
-    is_path = kind in ("npz", "folder") or (kind == "tfds" and (path / "dataset_info.json").is_file())
+    is_path = kind in ("npz", "folder", "parquet") or (kind == "tfds" and (path / "dataset_info.json").is_file())
     # Owners have their data on machines of their own.
     return f"{kind}:{os.path.abspath(path)}" if place and is_path and "{owner}" not in place else dataset
 

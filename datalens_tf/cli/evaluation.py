@@ -18,6 +18,8 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import registry
 
 with epy.lazy_imports():
+    from datalens_tf.config import DataConfig
+    from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import cache, charts, comparison, context, evaluate, report
     from datalens_tf.serving import export as exports
@@ -31,6 +33,9 @@ def _add_evaluate_arguments(parser: Parser) -> None:
                         help="of the real data, whose other records are left out; by default those that the run "
                              "declares")
     parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
+    common.add_picture_arguments(parser)
+    parser.add_argument("--skip_unreadable", action="store_true", default=False,
+                        help="leave out files that cannot be read as pictures; by default what the run does")
     listed = "; ".join(f"{name}: {metric.summary}" for name, metric in registry.declared().items())
     parser.add_argument("--metrics", type=_metrics, default=tuple(registry.declared()), metavar="NAME,...",
                         help=f"what to measure, by default all. {listed}".replace("%", "%%"))
@@ -103,15 +108,20 @@ def _evaluate(args: argparse.Namespace) -> None:
     elif not is_archive:
         facts = report.RunFacts.read_export(exports.version_folder(source))
 
+    synthetic = data_registry.load_dataset(f"npz:{source}") if is_archive else None
+    pictures = _pictures(args, place, config, synthetic)
+
     def load(split):
-        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=classes)
+        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=classes,
+                                            pictures=pictures)
+        if split == "test":
+            loaded = datasets.usable_only(loaded)
         return dataclasses.replace(loaded, name=name)
 
     test = load("test")
     needed = any(metric.needs_train for name, metric in registry.declared().items() if name in args.metrics)
     train = load("train") if needed else None
-    if is_archive:
-        synthetic = data_registry.load_dataset(f"npz:{source}")
+    if synthetic is not None:
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
     else:
         sample, _ = common.drawer(args.samples)
@@ -142,6 +152,20 @@ def _evaluate(args: argparse.Namespace) -> None:
     print(f"metrics {folder / results.METRICS}\nreport {page}")
     if args.output_dir is None:
         print(f"public report {source / 'report.html'}")
+
+
+def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None
+              ) -> datasets.Pictures:
+    """What becomes of real pictures, so that they are like the synthetic images."""
+    shape, num_classes, skip = None, None, args.skip_unreadable
+    if config is not None and (args.dataset is None or data_registry.decodes_pictures(place)):
+        shape, num_classes, skip = config.image_shape, config.num_classes, skip or config.skip_unreadable
+    elif data_registry.decodes_pictures(place):
+        if synthetic is not None:
+            shape = synthetic.image_shape
+        elif config is None:
+            shape = exports.load_generator(pathlib.Path(args.samples)).image_shape
+    return common.pictures(args, place, shape, num_classes=num_classes, skip_unreadable=skip)
 
 
 def _compare(args: argparse.Namespace) -> None:

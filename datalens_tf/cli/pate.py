@@ -31,6 +31,7 @@ with epy.lazy_imports():
 
 def _add_arguments(parser: Parser) -> None:
     common.add_run_arguments(parser)
+    common.add_picture_arguments(parser)
     parser.add_argument("--budgets", default=None, metavar="LIST",
                         help="public budgets of the records: EPSILON:SHARE,... such as 1:0.5,3:0.5, dealt out by a "
                              "public seed; or FILE.npy with the epsilon of each")
@@ -50,8 +51,12 @@ def _pate_classify(args: argparse.Namespace) -> None:
         place = common.located(config.dataset)
         config = config.replace(dataset=args.data_name or _text.without_folders(place))
 
+    pictures = common.pictures(args, place, config.image_shape, num_classes=config.num_classes,
+                               skip_unreadable=config.skip_unreadable)
+
     def load(split):
-        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=config.classes)
+        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=config.classes,
+                                            pictures=pictures)
         return dataclasses.replace(loaded, name=config.dataset)
 
     dataset = load("train")
@@ -67,6 +72,7 @@ def _pate_classify(args: argparse.Namespace) -> None:
     if not args.resume:
         run_folder.RunFolder(folder).create()
         common.write_sources(folder, {"dataset": place})
+        common.write_unreadable(folder, config.skip_unreadable, dataset)
     result = pate.train_pate(config, dataset, queries, folder, budgets=budgets, progress=shown)
     found = student.evaluate_student(result.student, test)
     found["labelled_queries"] = int(np.sum(result.labels >= 0))

@@ -142,7 +142,10 @@ def _audited_training(args: argparse.Namespace, config: VotingConfig, folder: pa
     place = config.dataset
     if args.run_dir is not None:
         place, _ = common.data_of_run(pathlib.Path(args.run_dir), config.dataset)
-    loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes)
+    loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes,
+                                        pictures=common.pictures(args, place, config.image_shape,
+                                                                 num_classes=config.num_classes,
+                                                                 skip_unreadable=config.skip_unreadable))
     dataset = dataclasses.replace(loaded, name=config.dataset)
     config = datasets.with_data(config, dataset)
     shown = callbacks.Progress(config.epsilon)

@@ -35,6 +35,7 @@ _AUTO = "auto"  # A delta that follows from the number of records.
 def _add_arguments(parser: Parser) -> None:
     """Adds the flags of the method that the words name, or that the run has which they resume."""
     common.add_run_arguments(parser)
+    common.add_picture_arguments(parser)
     parser.add_argument("--method", metavar="NAME",
                         help="how to train (default: what suits the data best; a line says which method that is); "
                              "datalens methods says when to choose which")
@@ -104,6 +105,7 @@ Train a generator and write a run folder. What most people need:
     ("--delta X", "the budget's other half (default: 1e-05, and at most a tenth of 1/n for your own data)"),
     ("--preset NAME", "the settings made for a data set (default: those for --dataset, if there are any)"),
     ("--output_dir FOLDER", "the run folder, new or with --resume"),
+    ("--image_size H[xW]", "size that pictures are brought to, any you like; --color rgb or grey"),
     ("--resume", "continue an interrupted run with its own settings"),
     ("--data_dir FOLDER", common.DATA_DIR_HELP),
 ], column=23)}
@@ -138,7 +140,8 @@ def _train(args: argparse.Namespace) -> None:
         if options.distribute is None:
             raise InvalidArgumentError(f"Missing --distribute: with num_owners={config.num_owners} say where the "
                                        "owners are, for example --distribute ray.")
-        dataset = distributed.Owners(config.replace(dataset=place), options, args.data_dir)
+        dataset = distributed.Owners(config.replace(dataset=place), options, args.data_dir,
+                                     _pictures(args, config, place))
         dataset.name = config.dataset
     else:
         dataset = dataclasses.replace(_validate.known("dataset", plan.dataset), name=config.dataset)
@@ -148,6 +151,8 @@ def _train(args: argparse.Namespace) -> None:
     files.create()
     if not args.resume:
         common.write_sources(folder, {"dataset": place})
+    if plan.dataset is not None:
+        common.write_unreadable(folder, config.skip_unreadable, plan.dataset)
     progress = callbacks.Progress(config.epsilon)
     synthesis = registry.synthesizer(config.method)(
         config, run_dir=folder, options=options,
@@ -269,7 +274,14 @@ def _has_owners(config: MethodConfig) -> TypeGuard[VotingConfig]:
 
 def _loaded(args: argparse.Namespace, config: MethodConfig, place: str) -> datasets.Dataset:
     """The records of a run with these settings."""
-    return data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes)
+    return data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes,
+                                      pictures=_pictures(args, config, place))
+
+
+def _pictures(args: argparse.Namespace, config: MethodConfig, place: str) -> datasets.Pictures:
+    """What becomes of pictures in a run with these settings."""
+    return common.pictures(args, place, config.image_shape, num_classes=config.num_classes,
+                           skip_unreadable=config.skip_unreadable)
 
 
 def _accepting(args: argparse.Namespace, kinds: Mapping[str, type[MethodConfig]], given: dict[str, Any]

@@ -3,18 +3,25 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datalens_tf import _files, _validate
 from datalens_tf.errors import DataError
-from datalens_tf.settings import LARGEST_IMAGE, LARGEST_NUM_CLASSES, SMALLEST_SIDE
+from datalens_tf.settings import (
+    COLORS,
+    DEFAULT_COLOR,
+    DEFAULT_IMAGE_SIZE,
+    LARGEST_IMAGE,
+    LARGEST_NUM_CLASSES,
+    SMALLEST_SIDE,
+)
 
 SPLITS = ("train", "test")
 _LONGEST_NAME = 1024  # bytes of a user's name
-COLORS = {"grey": 1, "rgb": 3}  # and their channels
+ONE_CLASS = ("pictures",)  # of data without labels
 CHUNK = 1000  # records that `chunks` has at once
 
 
@@ -71,8 +78,8 @@ class Pictures:
 
     Attributes:
       image_size: (H, W) that pictures are brought to, by cutting off what is too long on both sides and resampling.
-        None keeps that of data that has one size by its kind; a folder then has `DEFAULT_SIZE`.
-      color: `rgb` or `grey`. None keeps that of data that has one by its kind; a folder then has `DEFAULT_COLOR`.
+        None keeps that of data that has one size by its kind; a folder then has 32 x 32.
+      color: `rgb` or `grey`. None keeps that of data that has one by its kind; a folder then has `rgb`.
       unlabelled: whether there is one class, of all records.
       skip_unreadable: whether a file that cannot be read holds its place and contributes nothing. It is an error
         otherwise.
@@ -83,14 +90,11 @@ class Pictures:
     unlabelled: bool = False
     skip_unreadable: bool = False
 
-    DEFAULT_SIZE: ClassVar[tuple[int, int]] = (32, 32)
-    DEFAULT_COLOR: ClassVar[str] = "rgb"
-
     def __post_init__(self) -> None:
         if self.image_size is not None:
             _validate.require(len(self.image_size) == 2, "image_size", self.image_size, "to be (H, W)")
             for side in self.image_size:
-                _validate.integer("image_size", side, at_least=8)
+                _validate.integer("image_size", side, at_least=SMALLEST_SIDE)
         if self.color is not None:
             _validate.one_of("color", self.color, COLORS)
 
@@ -104,7 +108,7 @@ class Pictures:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """(H, W, C) of pictures that have no size by their kind."""
-        return (*(self.image_size or self.DEFAULT_SIZE), COLORS[self.color or self.DEFAULT_COLOR])
+        return (*(self.image_size or DEFAULT_IMAGE_SIZE), COLORS[self.color or DEFAULT_COLOR])
 
 
 class PublicFacts(Protocol):
@@ -216,6 +220,11 @@ def shaped(dataset: Dataset, pictures: Pictures) -> Dataset:
         found = np.stack(planes, -1)
         images[number] = np.rint(found) if images.dtype == np.uint8 else np.clip(found, 0, 1)
     return dataclasses.replace(dataset, images=images)
+
+
+def one_class(dataset: Dataset) -> Dataset:
+    """The records without their labels: all are of one class."""
+    return dataclasses.replace(dataset, labels=np.zeros_like(dataset.labels), num_classes=1, class_names=ONE_CLASS)
 
 
 def padded(records: NDArray[Any], size: int) -> NDArray[Any]:

@@ -73,8 +73,10 @@ def has_public_classes(name: str) -> bool:
     return source is not None and _sources()[source].constants.get("PUBLIC_CLASSES", False)
 
 
-def _takes_pictures(source: str) -> bool:
-    return bool(_sources()[source].constants.get("PICTURES", False))
+def decodes_pictures(name: str) -> bool:
+    """Whether a data set is made of files of pictures, which have no size or colour in common by their kind."""
+    source = _source_of(name)
+    return source is not None and bool(_sources()[source].constants.get("PICTURES", False))
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
@@ -111,9 +113,11 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
                         f"{_validate.did_you_mean(name, known_datasets())}")
     pictures = pictures or datasets.Pictures()
     load: Callable[..., datasets.Dataset] = importlib.import_module(f"{_folder.__name__}.{source}").load
-    more = {"pictures": pictures} if _takes_pictures(source) else {}
+    more = {"pictures": pictures} if decodes_pictures(name) else {}
     dataset = load(name, split=split, data_dir=data_dir, classes=classes, **more)
     dataset = datasets.shaped(dataset, pictures)
+    if pictures.unlabelled and dataset.num_classes > 1:
+        dataset = datasets.one_class(dataset)
     if classes is not None and not dataset.declared:
         dataset = datasets.declare(dataset, classes)
     if split == "test" and classes is not None:

@@ -27,7 +27,7 @@ from datalens_tf import _files, _validate
 from datalens_tf._text import first_line
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import PerformanceOptions, VotingConfig, config_digest, numbered
-from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.datasets import Dataset, Pictures
 from datalens_tf.data.identity import Fingerprint, encode, matches
 from datalens_tf.data.partition import teacher_indices
 from datalens_tf.data.registry import load_dataset
@@ -81,9 +81,10 @@ class Share:
         self._lock: IO[str] | None = None
 
     def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int,
-             classes: Sequence[str] | None = None) -> dict[str, Any]:
+             classes: Sequence[str] | None = None, pictures: Pictures | None = None) -> dict[str, Any]:
         """An owner loads its own records; says what is public about them."""
-        dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir, classes=classes)
+        dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir, classes=classes,
+                               pictures=pictures)
         partitions = teacher_indices(dataset, num_teachers, seed)
         self._records = own_records(dataset, partitions)
         return {"num_records": len(dataset), "image_shape": dataset.image_shape, "num_classes": dataset.num_classes,
@@ -502,7 +503,8 @@ class Owners:
       InvalidArgumentError: all owners would load the same data: each record would reach a teacher of every owner.
     """
 
-    def __init__(self, config: VotingConfig, options: PerformanceOptions, data_dir: str | None = None):
+    def __init__(self, config: VotingConfig, options: PerformanceOptions, data_dir: str | None = None,
+                 pictures: Pictures | None = None):
         if "{owner}" not in config.dataset:
             raise InvalidArgumentError(f"Expected dataset={config.dataset!r} to contain {{owner}}, the owner's number: "
                                        "no record may be with two owners.")
@@ -512,7 +514,7 @@ class Owners:
         self.actors = Actors(num_owners, options, owners=True)
         facts = self.actors.start(lambda number: [
             ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed,
-                      config.classes))])
+                      config.classes, pictures))])
         with contextlib.ExitStack() as undo:
             undo.callback(self.actors.close)
             check_owners(config, facts)

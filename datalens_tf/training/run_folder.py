@@ -18,7 +18,7 @@ from datalens_tf.data.identity import Identity, encode, matches
 from datalens_tf.errors import CheckpointError, LedgerError
 
 # What a run writes before it has a ledger.
-_BEFORE_THE_LEDGER = {"lock", "data.json", "sources.json", "training.jsonl"}
+_BEFORE_THE_LEDGER = {"lock", "data.json", "sources.json", "training.jsonl", "unreadable.txt"}
 
 
 class RunFolder:

@@ -27,7 +27,7 @@ import numpy as np
 
 from datalens_tf import _files
 from datalens_tf.data import survey as surveys
-from datalens_tf.data.datasets import SPLITS, Dataset, Pictures, check_images, listed
+from datalens_tf.data.datasets import ONE_CLASS, SPLITS, Dataset, Pictures, check_images, listed
 from datalens_tf.data.sources import pictures as decoding
 from datalens_tf.errors import DataError, DataWarning
 from datalens_tf.settings import LARGEST_NUM_CLASSES
@@ -37,7 +37,6 @@ PUBLIC_CLASSES = False
 PICTURES = True
 
 TABLE = "labels.csv"
-ONE_CLASS = ("pictures",)
 _FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
 _LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
 # What systems and programs leave in folders; hidden files, .DS_Store among them, begin with a dot.
