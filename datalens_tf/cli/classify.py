@@ -56,6 +56,7 @@ def _classify(args: argparse.Namespace) -> None:
     if not args.resume:
         run.folder.create()
         common.write_sources(folder, sources)
+        common.say_defaults(args, sources["dataset"])
     if run.folder.private.is_dir():
         common.write_unreadable(folder, config.skip_unreadable, dataset)
     with common.stop_on_signals(run.request_stop):

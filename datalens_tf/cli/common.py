@@ -104,10 +104,6 @@ def pictures(args: argparse.Namespace, place: str, shape: tuple[int, int, int] |
         image_size=getattr(args, "image_size", None), color=getattr(args, "color", None),
         skip_unreadable=skip_unreadable, unlabelled=getattr(args, "unlabelled", False) or num_classes == 1)
     if shape is None:
-        if data_registry.decodes_pictures(place) and None in (asked.image_size, asked.color):
-            height, width, channels = asked.image_shape
-            color = next(name for name, count in COLORS.items() if count == channels)
-            print(f"pictures are brought to {height} x {width} pixels, {color}: --image_size and --color choose others")
         return asked
     fitting = datasets.Pictures.of_shape(shape, unlabelled=asked.unlabelled, skip_unreadable=skip_unreadable)
     for name in ("image_size", "color"):
@@ -116,6 +112,13 @@ def pictures(args: argparse.Namespace, place: str, shape: tuple[int, int, int] |
             raise InvalidArgumentError(f"Expected {name}={wanted!r} to be {there!r}, as of the images that there are: "
                                        f"leave out --{name}.")
     return fitting
+
+
+def say_defaults(args: argparse.Namespace, place: str) -> None:
+    """Says what pictures became where no flag said it."""
+    if data_registry.decodes_pictures(place) and None in (args.image_size, args.color):
+        (height, width), color = args.image_size or DEFAULT_IMAGE_SIZE, args.color or DEFAULT_COLOR
+        print(f"pictures are brought to {height} x {width} pixels, {color}: --image_size and --color choose others")
 
 
 def write_unreadable(folder: pathlib.Path, skip_unreadable: bool, *loaded: datasets.Dataset) -> None:

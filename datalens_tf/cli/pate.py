@@ -72,6 +72,7 @@ def _pate_classify(args: argparse.Namespace) -> None:
     if not args.resume:
         run_folder.RunFolder(folder).create()
         common.write_sources(folder, {"dataset": place})
+        common.say_defaults(args, place)
         common.write_unreadable(folder, config.skip_unreadable, dataset)
     result = pate.train_pate(config, dataset, queries, folder, budgets=budgets, progress=shown)
     found = student.evaluate_student(result.student, test)

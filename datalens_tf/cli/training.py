@@ -151,6 +151,7 @@ def _train(args: argparse.Namespace) -> None:
     files.create()
     if not args.resume:
         common.write_sources(folder, {"dataset": place})
+        common.say_defaults(args, place)
     if plan.dataset is not None:
         common.write_unreadable(folder, config.skip_unreadable, plan.dataset)
     progress = callbacks.Progress(config.epsilon)

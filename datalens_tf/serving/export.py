@@ -73,7 +73,7 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     _validate.integer("version", version, at_least=1)
     _validate.integer("latent_dim", latent_dim, at_least=1)
     _validate.one_of("latent_distribution", latent_distribution, LATENT_DISTRIBUTIONS)
-    _validate.integer("num_classes", num_classes, at_least=2)
+    _validate.integer("num_classes", num_classes, at_least=1)
     for name in assets or {}:
         _validate.require(name == os.path.basename(name) not in ("", ".", "..", METADATA, WARMUP, CHECKSUMS),
                           "asset name", name, f"to be a plain file name other than {METADATA}, {WARMUP}, {CHECKSUMS}")

@@ -75,7 +75,7 @@ def checked_metadata(metadata: Any) -> dict[str, Any]:
     check_magnitudes(metadata)
     _validate.integer("latent_dim", metadata["latent_dim"], at_least=1)
     _validate.one_of("latent_distribution", metadata["latent_distribution"], LATENT_DISTRIBUTIONS)
-    _validate.integer("num_classes", num_classes, at_least=2)
+    _validate.integer("num_classes", num_classes, at_least=1)
     class_names = metadata.get("class_names") or list(map(str, range(num_classes)))
     _validate.require(isinstance(class_names, list) and len(class_names) == num_classes
                       and all(isinstance(name, str) for name in class_names), "class_names", class_names,

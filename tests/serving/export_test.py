@@ -396,7 +396,7 @@ class TestWriting:
         (dict(version=0), "version=0 >= 1"),
         (dict(latent_dim=0), "latent_dim=0 >= 1"),
         (dict(latent_distribution="cauchy"), "latent_distribution='cauchy'"),
-        (dict(num_classes=1), "num_classes=1 >= 2"),
+        (dict(num_classes=0), "num_classes=0 >= 1"),
         (dict(assets={"../escape": ""}), "asset name='../escape'"),
         (dict(assets={"model.json": ""}), "asset name='model.json'"),
         (dict(assets={"SHA256SUMS": ""}), "asset name='SHA256SUMS'"),

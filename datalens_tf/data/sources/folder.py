@@ -38,7 +38,7 @@ PICTURES = True
 
 TABLE = "labels.csv"
 _FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
-_LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
+LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
 # What systems and programs leave in folders; hidden files, .DS_Store among them, begin with a dot.
 _SYSTEM_FILES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "icon\r", "$recycle.bin",
                            "system volume information", "lost+found", "@eadir"})
@@ -81,12 +81,13 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     """
     del data_dir
     listing = _listing(name, split, classes, pictures)
-    if split == "train":
-        _warn_of_empty(listing)
     _check_dicom(name, listing.files)
     sources = (_inside(listing, file) for file in listing.files)
-    return dataset_of(name, sources, listing.files, listing.labels, listing.class_names, classes, pictures,
-                      slots=listing.slots)
+    dataset = dataset_of(name, sources, listing.files, listing.labels, listing.class_names, classes, pictures,
+                         slots=listing.slots)
+    if split == "train" and classes is None:
+        _warn_of_empty(listing)
+    return dataset
 
 
 def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequence[str], labels: Sequence[str],
@@ -224,7 +225,7 @@ def _of_table(name: str, root: pathlib.Path, folder: pathlib.Path, split: str | 
             raise DataError(f"{name}: class {min(labels - known)!r} of {folder / TABLE} is missing in "
                             f"{root / 'train' / TABLE}.")
         labels = known
-    return [(file, label, file) for file, label in table.items()], _in_order(labels), TABLE
+    return [(file, label, file) for file, label in table.items()], in_order(labels), TABLE
 
 
 def _table(name: str, path: pathlib.Path) -> dict[str, str]:
@@ -239,7 +240,7 @@ def _table(name: str, path: pathlib.Path) -> dict[str, str]:
         raise DataError(f"{name}: cannot read {path} as a table: {error}.") from error
     titles = [cell.strip().lower() for cell in rows[0]] if rows else []
     file_column, label_column = (next((titles.index(known) for known in wanted if known in titles), -1)
-                                 for wanted in (_FILE_COLUMNS, _LABEL_COLUMNS))
+                                 for wanted in (_FILE_COLUMNS, LABEL_COLUMNS))
     if min(file_column, label_column) < 0:
         raise DataError(f"{name}: expected a first line with the columns file and label in {path}, got "
                         f"{listed(titles) or 'nothing'}.")
@@ -257,7 +258,7 @@ def _table(name: str, path: pathlib.Path) -> dict[str, str]:
     return table
 
 
-def _in_order(labels: set[str]) -> tuple[str, ...]:
+def in_order(labels: set[str]) -> tuple[str, ...]:
     """Labels in the order of their numbers, if all are numbers, else of the alphabet."""
     numbers = all(label.isdecimal() and len(label) < 20 for label in labels)
     return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))

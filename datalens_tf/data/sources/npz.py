@@ -1,10 +1,14 @@
 """Arrays of an .npz file: `x`, `y`, and `x_test`, `y_test` for the test split; `user` of `x`. Records are as stored.
 
+`x_train` and `y_train` are other names of `x` and `y`.
+
 `user` is optional: integers or text that say who each record of `x` is of, for the federated methods. Labels have no
 names; of declared classes, label 0 is the first.
 """
 
+import contextlib
 import pathlib
+import zipfile
 from collections.abc import Sequence
 
 from datalens_tf import _files
@@ -22,7 +26,8 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     """Loads a split; see `registry.Loader`."""
     del data_dir
     path = pathlib.Path(name.partition(":")[2]).expanduser()
-    images, labels = ("x", "y") if split == "train" else ("x_test", "y_test")
+    train = ("x_train", "y_train") if "y_train" in _names(path) else ("x", "y")
+    images, labels = train if split == "train" else ("x_test", "y_test")
 
     def read(needed, others, check):
         try:
@@ -37,7 +42,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
         return arrays
 
     # Labels first: they are small, and say how many images there may be.
-    small = read(labels, {"y", "y_test"} - {labels}, _files.at_most(_LARGEST_LABELS))
+    small = read(labels, {train[1], "y_test"} - {labels}, _files.at_most(_LARGEST_LABELS))
     y = checked_labels(small[labels], len(small[labels]) if small[labels].ndim else 0, None, name,
                         declared=classes is not None)
 
@@ -56,3 +61,11 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.
     largest = [int(array.max()) for array in small.values() if array.dtype.kind in "iu" and array.size]
     return as_dataset(arrays[images], y, 1 + max(largest), name=name, users=arrays.get("user"))
+
+
+def _names(path: pathlib.Path) -> set[str]:
+    """Names of the arrays; empty where the file is none, which is told when it is read."""
+    with contextlib.suppress(OSError, zipfile.BadZipFile, ValueError, NotImplementedError), \
+            zipfile.ZipFile(path) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist()}
+    return set()

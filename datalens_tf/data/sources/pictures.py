@@ -164,7 +164,10 @@ def _upright(picture):
 
     picture.load()
     try:
-        return ImageOps.exif_transpose(picture)
+        turned = ImageOps.exif_transpose(picture)
+        if hasattr(picture, "tag_v2"):  # It says what kind of numbers TIFF has.
+            turned.tag_v2 = picture.tag_v2
+        return turned
     except Exception:  # noqa: BLE001 (EXIF blocks are damaged in many ways)
         return picture
 

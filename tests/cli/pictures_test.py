@@ -1,0 +1,68 @@
+"""Folders of pictures on the command line: size, colour, and files that cannot be read."""
+
+import json
+
+import numpy as np
+import pytest
+
+from datalens_tf.cli import common
+from datalens_tf.data.datasets import Pictures
+from datalens_tf.errors import InvalidArgumentError
+from tests import hostile_folder
+from tests.cli.commands import refused
+from tests.data.records import images_of
+
+
+@pytest.fixture(name="folder", scope="module")
+def fixture_folder(tmp_path_factory):
+    images, labels = images_of(60, 12, 12, 3), np.arange(60) % 3
+    return hostile_folder.write(tmp_path_factory.mktemp("data") / "mine", images, labels, ("a", "b", "c"), num_test=10)
+
+
+def test_from_a_stranger_s_folder_to_samples(folder, tmp_path, datalens):
+    words = ["train", "--method=dp_merf", "--dataset", f"folder:{folder.root}", "--epsilon=3", "--fit_steps=2",
+             "--num_features=20", "--output_dir", tmp_path / "run"]
+    refused(datalens(*words), "cannot read 2 of 52 files", "--skip_unreadable", *folder.broken)
+    status, _, err = datalens(*words, "--image_size=9x14", "--color=grey", "--skip_unreadable")
+    assert status == 0 and f"no picture is in '{folder.empty}'" in err
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["image_shape"] == [9, 14, 1] and config["num_classes"] == 4 and config["skip_unreadable"]
+    listed = (tmp_path / "run/private/unreadable.txt").read_text()
+    assert all(name in listed for name in folder.broken)
+    public = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and "private" not in path.parts]
+    assert not any(b"broken.jpg" in path.read_bytes() for path in public)
+    # The run knows what its pictures became.
+    assert datalens("train", "--output_dir", tmp_path / "run", "--resume")[0] == 0
+    refused(datalens("train", "--output_dir", tmp_path / "run", "--resume", "--image_size=20"), "leave out --image_")
+    assert datalens("sample", "--model", tmp_path / "run", "--num_samples=4", "--output", tmp_path / "x.npz")[0] == 0
+    assert np.load(tmp_path / "x.npz")["x"].shape == (4, 9, 14, 1)
+
+
+def test_the_default_is_said(folder, tmp_path, datalens):
+    _, out, _ = datalens("train", "--method=dp_merf", "--dataset", f"folder:{folder.root}", "--epsilon=3",
+                         "--skip_unreadable", "--fit_steps=2", "--num_features=20", "--output_dir", tmp_path / "run")
+    assert "brought to 32 x 32 pixels, rgb: --image_size and --color choose others" in out
+
+
+@pytest.mark.parametrize("text", ["7", "8x", "x8", "8x8x1", "-8", "8.5", "9999", ""])
+def test_sizes_that_are_none(text, tmp_path, datalens):
+    refused(datalens("train", "--dataset=digits", f"--image_size={text}", "--output_dir", tmp_path / "r"), "is no size")
+
+
+def test_data_of_one_size_is_brought_to_another(tmp_path, datalens):
+    words = ["train", "--method=dp_merf", "--dataset=digits", "--epsilon=3", "--fit_steps=2", "--num_features=20",
+             "--output_dir", tmp_path / "run", "--image_size=10x9", "--color=rgb", "--unlabelled"]
+    assert datalens(*words)[0] == 0
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["image_shape"] == [10, 9, 3] and config["num_classes"] == 1
+
+
+def test_choices_must_lead_to_the_images_that_there_are():
+    import argparse
+
+    asked = argparse.Namespace(image_size=None, color=None, unlabelled=False)
+    assert common.pictures(asked, "folder:x", (10, 9, 1), num_classes=1) == Pictures(
+        image_size=(10, 9), color="grey", unlabelled=True)
+    asked.color = "rgb"
+    with pytest.raises(InvalidArgumentError, match="color='rgb' to be 'grey'"):
+        common.pictures(asked, "folder:x", (10, 9, 1))
