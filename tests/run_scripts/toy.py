@@ -7,8 +7,8 @@ Flags are appended to those of the script, which they override.
 """
 
 import importlib
-import multiprocessing
 import os
+import pathlib
 import runpy
 import sys
 
@@ -68,8 +68,9 @@ def main() -> int:
         from datalens_tf import cli
 
         return cli.main(smaller(*sys.argv[3:]))
-    # Scripts start further processes by this name; Ray, which the program starts, needs the real one.
-    multiprocessing.set_executable(sys.executable)
+    # Processes of Ray and of pools start by the name that scripts have, and need the real program.
+    if "run_scripts" not in pathlib.Path(sys.argv[1]).parts:
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     sys.executable = os.environ["TOY_PYTHON"]
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(sys.argv[0])
