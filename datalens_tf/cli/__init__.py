@@ -26,12 +26,25 @@ from datalens_tf.errors import DataLensError, DataWarning, InterruptionWarning, 
 from datalens_tf.settings import check_magnitudes
 
 with epy.lazy_imports():
-    from datalens_tf.cli import classify, evaluation, generators, methods, pate, plan, privacy, serve, training, verify
+    from datalens_tf.cli import (
+        check,
+        classify,
+        evaluation,
+        generators,
+        methods,
+        pate,
+        plan,
+        privacy,
+        serve,
+        training,
+        verify,
+    )
     from datalens_tf.data import registry as data_registry
     from datalens_tf.methods import registry as method_registry
 
 # The module of each command, which has it in its `COMMANDS`, and what it does.
 COMMANDS = {
+    "check": (check, "say what would be trained on your data, and how, before anything runs"),
     "train": (training, "train a generator and write a run folder"),
     "sample": (generators, "draw synthetic images from a run or an exported generator"),
     "evaluate": (evaluation, "measure on real records how good synthetic images are"),

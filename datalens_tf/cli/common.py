@@ -156,11 +156,24 @@ def stored_config(folder: pathlib.Path) -> MethodConfig:
 
 def located(dataset: str) -> str:
     """Turns what `--dataset` names into a place that a later command finds from wherever it is started."""
+    dataset = _with_kind(dataset)
     kind, _, place = dataset.partition(":")
     path = pathlib.Path(place).expanduser()
     is_path = kind in ("npz", "folder", "parquet") or (kind == "tfds" and (path / "dataset_info.json").is_file())
     # Owners have their data on machines of their own.
     return f"{kind}:{os.path.abspath(path)}" if place and is_path and "{owner}" not in place else dataset
+
+
+def _with_kind(dataset: str) -> str:
+    """A path with the kind of data that is there; what is a name of data, or has a kind, as it is."""
+    known, path = data_registry.known_datasets(), pathlib.Path(dataset).expanduser()
+    kinds = {name.partition(":")[0] for name in known if ":" in name}
+    if dataset in known or (dataset.partition(":")[0] in kinds and ":" in dataset):
+        return dataset
+    if path.is_dir():
+        return f"{'tfds' if (path / 'dataset_info.json').is_file() else 'folder'}:{dataset}"
+    kind = path.suffix.lower().removeprefix(".")
+    return f"{kind}:{dataset}" if kind in kinds and path.is_file() else dataset
 
 
 def data_name(name: str) -> str:

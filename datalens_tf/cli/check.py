@@ -1,0 +1,155 @@
+"""`datalens check`: what would be trained on which data, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import time
+
+from etils import epy
+
+from datalens_tf import _text
+from datalens_tf.accounting import delta as deltas
+from datalens_tf.cli import common
+from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
+from datalens_tf.config import DataFacts
+from datalens_tf.methods import registry
+from datalens_tf.planning import measured
+
+with epy.lazy_imports():
+    import numpy as np
+
+    from datalens_tf.data import registry as data_registry
+    from datalens_tf.data import survey as surveys
+
+_SHOWN = 20  # classes, or files that cannot be read
+_REFERENCE = 205.0  # GFLOP/s of large float32 products on the two cores that minutes were measured on
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("data", metavar="DATA", help="a folder, a file, or another name that --dataset takes")
+    parser.add_argument("--epsilon", type=float, default=1.0, metavar="X", help="privacy budget (default: 1)")
+    parser.add_argument("--classes", type=read_classes, default=None, metavar=CLASSES,
+                        help="public classes: a number, names with commas, or a file of names")
+    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
+    common.add_picture_arguments(parser)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """The command itself: it reads, and writes to the terminal alone."""
+    place = common.located(args.data)
+    survey = data_registry.survey(place, data_dir=args.data_dir, classes=args.classes,
+                                  pictures=common.pictures(args, place))
+    public, private = survey.public, survey.private
+    facts = DataFacts(num_records=public.num_records, image_shape=public.image_shape, num_classes=public.num_classes,
+                      num_slots=public.num_slots)
+    choice = registry.best(facts, args.epsilon)
+    config = registry.config_class(choice.method).for_data(
+        facts, args.epsilon, {"delta": deltas.automatic(facts.num_records)})
+    deltas.check_delta(config, facts.num_records)
+    lines = ["PUBLIC", *_indented(_public(public, facts, config.delta)), "",
+             "PRIVATE: do not share, it depends on single records", *_indented(_private(public, private)), "",
+             "METHOD", *_indented(_method(choice, facts, args.epsilon)), "",
+             "NEXT", *_indented([(line, "") for line in _commands(args, place, public)])]
+    print("\n".join(lines))
+
+
+def _indented(rows: list[tuple[str, str]]) -> list[str]:
+    return [f"  {name:<15}{text}" if text else f"  {name}" for name, text in rows]
+
+
+def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float) -> list[tuple[str, str]]:
+    """What is the same for all data that differ in one record."""
+    kinds = f" ({', '.join(public.formats)})" if public.formats else ""
+    asked = not public.declared and public.layout in ("arrays", "labels.csv", "parquet")
+    declared = "; read from the records and taken to be public: --classes declares them" if asked else ""
+    found = [("data", f"{_text.without_folders(public.name)}, {public.layout}{kinds}"), ("records", str(facts)),
+             ("classes", _listed([_text.printable(name) for name in public.class_names]) + declared),
+             ("delta", f"{delta:g}, which is {delta * facts.num_records:.2g}/n")]
+    if public.num_slots < public.num_records:
+        found.append(("file names", f"{public.num_slots:,} different ones; files of one name share a teacher, so that "
+                                    "there can be no more teachers"))
+    return found
+
+
+def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> list[tuple[str, str]]:
+    """What depends on single records."""
+    counts = [f"{_text.printable(name)} {count:,}" for name, count in zip(public.class_names, private.class_counts)]
+    found = [("per class", _listed(counts))]
+    if private.sizes:
+        (low, high) = private.sizes
+        found.append(("sizes", f"width x height from {low[0]} x {low[1]} to {high[0]} x {high[1]}"))
+    if private.undeclared:
+        found.append(("undeclared", f"{private.undeclared:,} records of no declared class keep their place and "
+                                    "contribute nothing"))
+    if private.unreadable:
+        files = [f"{_text.printable(file)} ({reason})" for file, reason in private.unreadable.items()]
+        found.append(("unreadable", f"{len(files):,}: {_listed(files)}. With --skip_unreadable they keep their place "
+                                    "and contribute nothing"))
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+
+
+def _method(choice: registry.Choice, facts: DataFacts, epsilon: float) -> list[tuple[str, str]]:
+    """Which method is taken, how long it takes, and how useful its images were on other data."""
+    found = [(choice.method, choice.why)]
+    if choice.method != registry.DEFAULT:
+        found.append(("otherwise", f"--method {registry.DEFAULT} trains DataLens' teachers; `datalens methods` has "
+                                   "all others"))
+    like = measured.alike(facts, epsilon, choice.method)
+    if like:
+        minutes = like[0].minutes * _slowness()
+        found.append(("time", f"about {max(1, round(minutes))} minutes, by a run on {like[0].dataset} and the speed of "
+                              "this machine now"))
+        found += [("expected", f"{row.accuracy:.2f} on {row.dataset}, {row.facts}, at epsilon {row.epsilon:g} (real "
+                               f"pictures: {row.real_accuracy:.2f})") for row in like[:3]]
+    return found
+
+
+def _slowness() -> float:
+    """Time that this machine takes for what takes 1 on two cores of those that runs were measured on."""
+    matrix, times = np.ones((1024, 1024), np.float32), []
+    for _ in range(5):
+        start = time.perf_counter()
+        matrix @ matrix
+        times.append(time.perf_counter() - start)
+    return sorted(times)[2] * _REFERENCE * 1e9 / (2 * len(matrix)**3)
+
+
+def _commands(args: argparse.Namespace, place: str, public: surveys.SurveyedFacts) -> list[str]:
+    """What to type next, by public facts alone."""
+    name = _text.without_folders(place).partition(":")[2] or place
+    stem = os.path.splitext(name)[0]
+    run = os.path.join("runs", stem)
+    words = ["train", "--dataset", place, *_picture_words(args), "--epsilon", f"{args.epsilon:g}"]
+    if args.data_dir is not None:
+        words += ["--data_dir", args.data_dir]
+    if args.classes is not None:
+        words += ["--classes", str(len(args.classes)) if args.classes == tuple(map(str, range(len(args.classes))))
+                  else ",".join(args.classes)]
+    if data_registry.decodes_pictures(place):  # Of every folder: whether some file cannot be read is private.
+        words.append("--skip_unreadable")
+    commands = [[*words, "--output_dir", run]]
+    if "test" in public.splits or not public.splits:
+        commands.append(["evaluate", "--samples", run, "--quick"])
+    return [shlex.join(["datalens", *command]) for command in [
+        *commands, ["sample", "--model", run, "--num_samples", "1000", "--output", f"{stem}-samples"],
+        ["export", "--run_dir", run, "--output_dir", os.path.join("serving", stem)],
+        ["convert", "--model", run, "--output", f"{stem}.tflite"]]]
+
+
+def _picture_words(args: argparse.Namespace) -> list[str]:
+    """The flags that say how pictures become images."""
+    words = []
+    if args.image_size is not None:
+        words += ["--image_size", "x".join(map(str, args.image_size[:1 + (args.image_size[0] != args.image_size[1])]))]
+    if args.color is not None:
+        words += ["--color", args.color]
+    return words + ["--unlabelled"] * args.unlabelled
+
+
+COMMANDS = {"check": Command(_add_arguments, _check)}

@@ -1,0 +1,72 @@
+"""How useful the images of measured runs were: a table in the package, for a first guess about other data.
+
+Each row of `measured.csv` is one run with a method's defaults: what is public about its data, the budget, the accuracy
+on real test records of a classifier that learned from synthetic images, that of one which learned from the training
+records, and the minutes that training took on two cores.
+"""
+
+import csv
+import math
+import pathlib
+from typing import NamedTuple
+
+from datalens_tf.config import DataFacts
+
+TABLE = pathlib.Path(__file__).with_name("measured.csv")
+_LIKE = math.log(3)  # runs with up to three times as much, or as little, of what decides are alike
+
+
+class Measured(NamedTuple):
+    """One run.
+
+    Attributes:
+      dataset: its name in the documents.
+      facts: what is public about it.
+      epsilon: the budget.
+      method: which method.
+      accuracy: of a classifier of its images.
+      real_accuracy: of a classifier of the records.
+      minutes: of training, on two cores.
+    """
+
+    dataset: str
+    facts: DataFacts
+    epsilon: float
+    method: str
+    accuracy: float
+    real_accuracy: float
+    minutes: float
+
+
+def rows(path: pathlib.Path = TABLE) -> tuple[Measured, ...]:
+    """All runs of a table."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return tuple(Measured(
+            dataset=row["dataset"], epsilon=float(row["epsilon"]), method=row["method"],
+            accuracy=float(row["accuracy"]), real_accuracy=float(row["real_accuracy"]), minutes=float(row["minutes"]),
+            facts=DataFacts(num_records=int(row["num_records"]), num_classes=int(row["num_classes"]),
+                            image_shape=(int(row["height"]), int(row["width"]), int(row["channels"]))))
+            for row in csv.DictReader(file))
+
+
+def alike(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path = TABLE) -> tuple[Measured, ...]:
+    """Runs of a method on data alike, the most alike first.
+
+    Alike are pictures of as many channels, with up to three times as much or as little of the records per class times
+    epsilon, which is what noise is to be compared with.
+
+    Args:
+      facts: what is public about the data.
+      epsilon: the budget.
+      method: its name.
+      path: the table.
+    """
+    def signal(about: DataFacts, budget: float) -> float:
+        return math.log(about.num_records * budget / about.num_classes)
+
+    def distance(row: Measured) -> float:
+        return abs(signal(row.facts, row.epsilon) - signal(facts, epsilon))
+
+    found = [row for row in rows(path) if row.method == method and distance(row) <= _LIKE
+             and row.facts.image_shape[2] == facts.image_shape[2]]
+    return tuple(sorted(found, key=distance))
