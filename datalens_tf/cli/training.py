@@ -102,7 +102,7 @@ Train a generator and write a run folder. What most people need:
     ("--method NAME", "one of the methods below (default: what suits the data best)"),
     ("--dataset NAME", "the sensitive data, one of the kinds below"),
     ("--epsilon X", "privacy budget (default: the smallest of the data set's preset, else 1)"),
-    ("--delta X", "the budget's other half (default: 1e-05, and at most a tenth of 1/n for your own data)"),
+    ("--delta X", "the budget's other half (default: at most 1e-05, and 0.1/n for own data)"),
     ("--preset NAME", "the settings made for a data set (default: those for --dataset, if there are any)"),
     ("--output_dir FOLDER", "the run folder, new or with --resume"),
     ("--image_size H[xW]", "size that pictures are brought to, any you like; --color rgb or grey"),
