@@ -30,8 +30,9 @@ from datalens_tf.data.datasets import Dataset, as_dataset, to_unit, usable_only,
 from datalens_tf.data.identity import identity_of
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
-from datalens_tf.training.callbacks import Callback
+from datalens_tf.training.callbacks import Callback, Stage
 from datalens_tf.training.loop import Interruptible, Loop
+from datalens_tf.training.progress import described
 from datalens_tf.training.results import make_results_folder, results_folder
 from datalens_tf.training.run_folder import RunFolder, opened_any
 
@@ -140,6 +141,9 @@ class PrivateClassifier(Interruptible):
         # The sampling probability is that of all records.
         training = DpSgd(config, usable_only(dataset), model, features, noise_source(config))
         event = config.step_event()
+        for callback in self._callbacks:
+            callback.on_plan(described(dataset, config.ADJACENCY, len(dataset)), [
+                Stage("load"), Stage("train", charged=event is not None), Stage("report", 100.0)])
         with opened_any(self.folder, config, identity_of(dataset), event) as ledger:
             self._stop_requested = False
             loop = Loop(self.folder, None, training.variables(),
@@ -148,6 +152,8 @@ class PrivateClassifier(Interruptible):
                         event=event, stopped=self._stopped)
             loop.run(training.train)
             training.release()
+            for callback in self._callbacks:
+                callback.on_stage("report")
             statement = make_statement(config, _guarantee(config), ledger, loop.num_burnt, training.noise, len(dataset))
             self._write(model, features, statement | {"num_steps": loop.done})
         return self

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exception(error)
         status, line = _verdict(error)
-        print(f"datalens: {' '.join(line.split())}", file=sys.stderr)
+        print(f"datalens: {' '.join(line.splitlines())}", file=sys.stderr)
         return status
 
 

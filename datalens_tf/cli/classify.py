@@ -12,7 +12,7 @@ from etils import epy
 
 from datalens_tf import _text
 from datalens_tf.classification.classifier_config import ClassifierConfig
-from datalens_tf.cli import common
+from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.settings import declared
@@ -20,8 +20,9 @@ from datalens_tf.settings import declared
 with epy.lazy_imports():
     from datalens_tf.accounting import statement as statements
     from datalens_tf.classification import classifier
+    from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
-    from datalens_tf.training import callbacks
+    from datalens_tf.training import progress
 
 _MODELS = ("model", "features")
 
@@ -37,7 +38,15 @@ def _classify(args: argparse.Namespace) -> None:
     """The command itself."""
     folder = pathlib.Path(args.output_dir)
     config, sources = _config(args, folder)
+    with running.interruptible(args, "classify", folder) as stopper, running.shown(args, folder) as shown:
+        run, test = _trained(args, folder, config, sources, shown, stopper)
+    _report(run, test)
 
+
+def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierConfig, sources: dict[str, str],
+             shown: progress.Progress, stopper: running.Stopper
+             ) -> tuple[classifier.PrivateClassifier, datasets.Dataset | str]:
+    """Trains, or continues; the classifier, and test records or why there are none."""
     pictures = common.pictures(args, sources["dataset"], config.image_shape, num_classes=config.num_classes,
                                skip_unreadable=config.skip_unreadable)
 
@@ -51,20 +60,22 @@ def _classify(args: argparse.Namespace) -> None:
         test = load("test")
     except DataError as error:
         test = str(error)
-    progress = callbacks.Progress(config.epsilon)
-    run = classifier.PrivateClassifier(config, run_dir=folder, callbacks=[progress])
+    shown.epsilon = config.epsilon
+    run = classifier.PrivateClassifier(config, run_dir=folder, callbacks=[shown])
     if not args.resume:
         run.folder.create()
         common.write_sources(folder, sources)
         common.say_defaults(args, sources["dataset"])
     if run.folder.private.is_dir():
         common.write_unreadable(folder, config.skip_unreadable, dataset)
-    with common.stop_on_signals(run.request_stop):
-        try:
-            run.fit_dataset(dataset)
-        finally:
-            progress.on_end()  # Errors start on a line of their own.
+    stopper.request_stop = run.request_stop
+    run.fit_dataset(dataset)
     common.write_sources(folder, sources)  # The same files may have moved.
+    return run, test
+
+
+def _report(run: classifier.PrivateClassifier, test: datasets.Dataset | str) -> None:
+    """Prints what was trained, and how good it is on test records, or why there are none."""
     print(statements.render_text(run.privacy_statement()))
     if isinstance(test, str):
         print(f"no accuracy: {test}")
@@ -81,7 +92,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
     Refuses to start over a run, or to resume with other settings.
     """
     given = _given(args)
-    holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/data.json"))
+    holds_run = running.begun(folder)
     if holds_run != args.resume:
         raise InvalidArgumentError(
             f"{folder} holds a run: continue it with --resume, or choose another --output_dir." if holds_run else

@@ -8,14 +8,12 @@ import functools
 import json
 import os
 import pathlib
-import signal
-import types
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from etils import epy
 
 from datalens_tf import _files, _text
+from datalens_tf.cli import running
 from datalens_tf.config import MethodConfig
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods import registry
@@ -34,28 +32,6 @@ with epy.lazy_imports():
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
 
 
-@contextlib.contextmanager
-def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks to stop after the current step, the second stops at once."""
-    received = []
-
-    def handle(number: int, frame: types.FrameType | None) -> None:
-        del frame
-        received.append(number)
-        if len(received) > 1:
-            raise KeyboardInterrupt
-        # Not print: the signal may have come in the middle of one.
-        os.write(2, b"\ndatalens: stopping after this step; once more to stop at once\n")
-        request_stop()
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of every command that trains: the run folder, and where the data is."""
     parser.add_argument("--output_dir", required=True, help="the run folder")
@@ -64,6 +40,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data_dir", default=None, help=DATA_DIR_HELP)
     parser.add_argument("--data_name", type=data_name, default=None, metavar="NAME",
                         help="public name of the data (default: that of its file or folder)")
+    running.add_progress_arguments(parser)
 
 
 def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
@@ -232,6 +209,7 @@ def read_token(file: str) -> str:
 
 def load_run(folder: pathlib.Path) -> base.RunSynthesizer:
     """The finished run in a folder."""
+    running.check_finished(folder)
     return registry.synthesizer(stored_config(folder).method).load(folder)
 
 

@@ -12,7 +12,7 @@ import re
 from etils import epy
 
 from datalens_tf import _files, _text, _validate
-from datalens_tf.cli import common
+from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import registry
@@ -23,7 +23,7 @@ with epy.lazy_imports():
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import cache, charts, comparison, context, evaluate, report
     from datalens_tf.serving import export as exports
-    from datalens_tf.training import classifier, results
+    from datalens_tf.training import callbacks, classifier, progress, results
 
 def _add_evaluate_arguments(parser: Parser) -> None:
     parser.add_argument("--samples", required=True,
@@ -56,6 +56,7 @@ def _add_evaluate_arguments(parser: Parser) -> None:
     parser.add_argument("--output_dir", default=None,
                         help="folder of all results; by default private/evaluation of the run folder, which also "
                              "gets a public report without what was measured on real records")
+    running.add_progress_arguments(parser)
 
 
 def _add_compare_arguments(parser: Parser) -> None:
@@ -76,6 +77,14 @@ def _metrics(text: str) -> tuple[str, ...]:
 
 def _evaluate(args: argparse.Namespace) -> None:
     """`datalens evaluate`."""
+    running.check_finished(pathlib.Path(args.samples))
+    with running.shown(args) as shown:
+        texts = _evaluated(args, shown)
+    print("\n".join(texts))
+
+
+def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
+    """Measures and writes the results; the lines to print."""
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
     config = common.stored_config(source) if is_run else None
@@ -132,13 +141,17 @@ def _evaluate(args: argparse.Namespace) -> None:
         described = f"Samples of a generator trained by the method {facts.statement['method']}"
     else:
         described = f"Samples from {source.name}"
+    shown.on_plan(f"{len(test):,} real test records of {test.name}", [
+        callbacks.Stage("load"), callbacks.Stage("measure"), callbacks.Stage("report", 100.0)])
     result = evaluate.evaluate(
         draw, train, test, source=described, effort=effort, metrics=args.metrics, protocol=protocol,
         varied=f"Between seeds the classifier's initial weights, order of records and dropout differ; {varied}. The "
                "generator was trained once.",
         seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
         state_dir=state_folder / "private" / "paper_protocol" if protocol is not classifier.FROZEN else None,
-        inception_weights=args.inception_weights, cache=cache.Cache(args.cache_dir))
+        inception_weights=args.inception_weights, cache=cache.Cache(args.cache_dir),
+        progress=shown)
+    shown.on_stage("report")
     metrics = result.metrics
     _files.atomic_write(folder / results.METRICS, json.dumps(metrics, indent=2) + "\n")
     page = report.write_report(folder, result, facts, draw(0))
@@ -146,12 +159,10 @@ def _evaluate(args: argparse.Namespace) -> None:
         report.write_public_report(source, facts, draw(0))
     elif is_run and folder.resolve() == source.resolve():  # What is there now is newer.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
-    for name in registry.declared():
-        if name in metrics and (line := registry.metric(name).headline(metrics[name])):
-            print(line)
-    print(f"metrics {folder / results.METRICS}\nreport {page}")
-    if args.output_dir is None:
-        print(f"public report {source / 'report.html'}")
+    texts = [line for name in registry.declared()
+             if name in metrics and (line := registry.metric(name).headline(metrics[name]))]
+    public = [f"public report {source / 'report.html'}"] if args.output_dir is None else []
+    return [*texts, f"metrics {folder / results.METRICS}", f"report {page}", *public]
 
 
 def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None
@@ -171,6 +182,8 @@ def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, s
 def _compare(args: argparse.Namespace) -> None:
     """`datalens compare`."""
     evaluate.require_extra()
+    for run in args.runs:
+        running.check_finished(pathlib.Path(run))
     rows = comparison.table([comparison.read_result(pathlib.Path(run)) for run in args.runs])
     folder = pathlib.Path(args.output_dir)
     with _files.clear_os_errors(folder):

@@ -72,6 +72,7 @@ class Parser(argparse_flags.ArgumentParser):
             raise InvalidArgumentError(str(error)) from error
         if unknown:
             self._refuse(unknown[0])
+        namespace.words = namespace.words if hasattr(namespace, "words") else self.words
         return namespace
 
     def format_help(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import pathlib
 import sys
@@ -13,20 +12,19 @@ from etils import epy
 
 from datalens_tf import _files, _text
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.cli import common
+from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 
 with epy.lazy_imports():
     import numpy as np
-    import tqdm
 
     from datalens_tf.accounting import statement as statements
     from datalens_tf.classification import budgets as budget_files
     from datalens_tf.classification import pate
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import student
-    from datalens_tf.training import results, run_folder
+    from datalens_tf.training import progress, results, run_folder
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -40,8 +38,15 @@ def _add_arguments(parser: Parser) -> None:
 
 def _pate_classify(args: argparse.Namespace) -> None:
     """Teachers on the train split, queries from the test split, whose other records are tested on."""
-    given = given_settings(args, PateClassifierConfig)
     folder = pathlib.Path(args.output_dir)
+    with running.interruptible(args, "pate-classify", folder), running.shown(args, folder) as shown:
+        texts = _trained(args, folder, shown)
+    print("\n".join(texts))
+
+
+def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Progress) -> list[str]:
+    """Trains, or continues, and tests; the lines to print."""
+    given = given_settings(args, PateClassifierConfig)
     config = _config(folder, given, args.resume)
     if config.dataset == "arrays":
         raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
@@ -68,13 +73,15 @@ def _pate_classify(args: argparse.Namespace) -> None:
         budgets = _read_budgets(args.budgets, len(dataset))
     else:
         budgets = budget_files.deal_budgets(budget_files.read_shares(args.budgets), len(dataset), config.partition_seed)
-    shown = functools.partial(tqdm.tqdm, unit="teacher", leave=False, disable=not sys.stderr.isatty())
     if not args.resume:
         run_folder.RunFolder(folder).create()
         common.write_sources(folder, {"dataset": place})
         common.say_defaults(args, place)
         common.write_unreadable(folder, config.skip_unreadable, dataset)
-    result = pate.train_pate(config, dataset, queries, folder, budgets=budgets, progress=shown)
+    shown.epsilon = config.epsilon
+    result = pate.train_pate(config, dataset, queries, folder, budgets=budgets,
+                             progress=lambda partitions: shown.watched(partitions, "teachers"))
+    shown.on_stage("test")
     found = student.evaluate_student(result.student, test)
     found["labelled_queries"] = int(np.sum(result.labels >= 0))
     measured = results.make_results_folder(folder)
@@ -84,15 +91,14 @@ def _pate_classify(args: argparse.Namespace) -> None:
     except ImportError:
         print("roc.png needs matplotlib: pip install 'datalens_tf[eval]'", file=sys.stderr)
     statement = result.statement
-    for row in statement["epsilon_by_budget"] if statement["private"] else ():
-        print(f"epsilon {statements.round_up(row['epsilon'])} ({statement['accountant']}), "
-              f"delta {statement['delta']:g}: {row['num_records']} records with {row['record_votes']} of "
-              f"{statement['num_votes']} votes")
-    if not statement["private"]:
-        print(statement["title"])
-    print(f"{found['labelled_queries']} of {config.num_queries} public queries labelled\n"
-          f"accuracy {found['accuracy']:.4f}, AUROC {found['auroc_macro']:.4f} on {found['num_test']} other test "
-          f"records of {config.dataset}\nstatement {folder / 'privacy.txt'}")
+    texts = [statement["title"]]
+    if statement["private"]:
+        texts = [f"epsilon {statements.round_up(row['epsilon'])} ({statement['accountant']}), "
+                 f"delta {statement['delta']:g}: {row['num_records']} records with {row['record_votes']} of "
+                 f"{statement['num_votes']} votes" for row in statement["epsilon_by_budget"]]
+    return [*texts, f"{found['labelled_queries']} of {config.num_queries} public queries labelled",
+            f"accuracy {found['accuracy']:.4f}, AUROC {found['auroc_macro']:.4f} on {found['num_test']} other test "
+            f"records of {config.dataset}", f"statement {folder / 'privacy.txt'}"]
 
 
 def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierConfig:

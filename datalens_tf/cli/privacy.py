@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from etils import epy
 
 from datalens_tf import _files
-from datalens_tf.cli import common
+from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.config import ACCOUNTANTS, PerformanceOptions, VotingConfig
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.methods import registry
 
 with epy.lazy_imports():
-    import tqdm
-
     from datalens_tf.accounting import ledger as ledgers
     from datalens_tf.auditing import canaries, releases
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.planning import pricing
-    from datalens_tf.training import callbacks, results
+    from datalens_tf.training import progress, results
 
 # What is asked about settings is about those of the default method.
 _PRIVACY = ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta")
@@ -61,6 +57,7 @@ def _add_audit_arguments(parser: Parser) -> None:
     parser.add_argument("--confidence", type=float, default=0.95, help="of the bound")
     parser.add_argument("--output_dir", default=None,
                         help="folder of audit.json; by default the run folder, with --train its private/evaluation")
+    running.add_progress_arguments(parser)
     add_settings(parser, registry.config_class(registry.DEFAULT), _AUDIT)
 
 
@@ -78,6 +75,9 @@ def _privacy(args: argparse.Namespace) -> None:
         report = pricing.composition_report([ledgers.PrivacyLedger.read(path) for path in paths],
                                             getattr(args, "delta", None), accountants)
         print(json.dumps(report, indent=2) if args.json else pricing.render_composition(report))
+        for path in map(pathlib.Path, args.ledgers):
+            if (text := running.unfinished(path)) is not None:
+                print(f"datalens: warning: {text}", file=sys.stderr)
         return
     if not any(hasattr(args, name) for name in ("preset", "epsilon", "num_steps")):
         raise InvalidArgumentError("Missing --preset, --epsilon, --num_steps or --ledger: say what to account "
@@ -114,12 +114,14 @@ def _audit(args: argparse.Namespace) -> None:
     count = min(1000, config.num_teachers) if args.num_canaries is None else args.num_canaries
     # Each half of the audit may be wrong with half of the probability.
     confidence = 1 - (1 - args.confidence) / 2 if args.train else args.confidence
-    shown = functools.partial(tqdm.tqdm, disable=not sys.stderr.isatty(), leave=False)
-    report = releases.audit_releases(config, trials=args.trials, num_canaries=count, confidence=confidence,
-                                     progress=shown)
-    if args.train:
-        training = _audited_training(args, config, target / "audited_run", count, confidence, shown)
-        report = releases.with_training(report, training)
+    with running.shown(args) as shown:
+        shown.epsilon = config.epsilon
+        names = iter(("runs in two worlds", "one run with canaries"))
+        report = releases.audit_releases(config, trials=args.trials, num_canaries=count, confidence=confidence,
+                                         progress=lambda values: shown.watched(values, next(names)))
+        if args.train:
+            training = _audited_training(args, config, target / "audited_run", count, confidence, shown)
+            report = releases.with_training(report, training)
     _files.atomic_write(target / "audit.json", json.dumps(report, indent=2) + "\n")
     print(f"{report['verdict']}\n{args.confidence:.0%} confidence; many runs: {report['many_runs']['epsilon']:.4f}, "
           f"one run with {count} canaries: {report['one_run']['epsilon']:.4f}")
@@ -136,7 +138,7 @@ def _audit(args: argparse.Namespace) -> None:
 
 
 def _audited_training(args: argparse.Namespace, config: VotingConfig, folder: pathlib.Path, num_canaries: int,
-                      confidence: float, progress: Callable) -> dict[str, Any]:
+                      confidence: float, shown: progress.Progress) -> dict[str, Any]:
     """Trains a run with canaries in the folder, and attacks it."""
     common.one_core_per_operation(os.cpu_count() or 1)
     place = config.dataset
@@ -148,13 +150,10 @@ def _audited_training(args: argparse.Namespace, config: VotingConfig, folder: pa
                                                                  skip_unreadable=config.skip_unreadable))
     dataset = dataclasses.replace(loaded, name=config.dataset)
     config = datasets.with_data(config, dataset)
-    shown = callbacks.Progress(config.epsilon)
-    try:
-        return canaries.audit_training(
-            config, dataset, folder, num_canaries=num_canaries, confidence=confidence,
-            options=PerformanceOptions(num_threads=os.cpu_count()), callbacks=[shown], progress=progress)
-    finally:
-        shown.on_end()
+    return canaries.audit_training(
+        config, dataset, folder, num_canaries=num_canaries, confidence=confidence,
+        options=PerformanceOptions(num_threads=os.cpu_count()), callbacks=[shown],
+        progress=lambda values: shown.watched(values, "train again"))
 
 
 COMMANDS = {"privacy": Command(_add_privacy_arguments, _privacy), "audit": Command(_add_audit_arguments, _audit)}

@@ -14,7 +14,7 @@ from etils import epy
 
 from datalens_tf import _text, _validate
 from datalens_tf.accounting import delta as deltas
-from datalens_tf.cli import common
+from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings, table
 from datalens_tf.config import DataFacts, MethodConfig, PerformanceOptions, VotingConfig
 from datalens_tf.errors import CheckpointError, DataError, DataLensError, InvalidArgumentError
@@ -25,7 +25,7 @@ with epy.lazy_imports():
     from datalens_tf.accounting import statement as statements
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
-    from datalens_tf.training import callbacks, distributed, run_folder
+    from datalens_tf.training import callbacks, distributed, progress, run_folder
 
 # Filled in where they are None: by the data, or by the budget.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
@@ -106,7 +106,7 @@ Train a generator and write a run folder. What most people need:
     ("--preset NAME", "the settings made for a data set (default: those for --dataset, if there are any)"),
     ("--output_dir FOLDER", "the run folder, new or with --resume"),
     ("--image_size H[xW]", "size that pictures are brought to, any you like; --color rgb or grey"),
-    ("--resume", "continue an interrupted run with its own settings"),
+    ("--resume", "continue an interrupted run with its own settings; --quiet tells less"),
     ("--data_dir FOLDER", common.DATA_DIR_HELP),
 ], column=23)}
 
@@ -124,16 +124,31 @@ def _train(args: argparse.Namespace) -> None:
     """`datalens train`."""
     folder = pathlib.Path(args.output_dir)
     _check_folder(args, folder)
-    options = PerformanceOptions(**given_settings(args, PerformanceOptions))
-    plan = _resumed(args, folder) if args.resume else planned(args)
+    with running.interruptible(args, "train", folder) as stopper, running.shown(args, folder) as shown:
+        plan = _resumed(args, folder) if args.resume else planned(args)
+        statement = _trained(args, folder, plan, shown, stopper)
+    guarantee = statement["title"]
+    if statement["private"]:
+        guarantee = (f"epsilon {statements.round_up(statement['epsilon'])} ({statement['accountant']}), "
+                     f"delta {statement['delta']:g}")
+    steps = f", {statement['num_steps']} steps" if isinstance(plan.config, VotingConfig) else ""
+    files = run_folder.RunFolder(folder)
+    print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
+    if not args.quiet:
+        print(running.last_screen(folder, plan.place, statement))
+
+
+def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: Plan, shown: progress.Progress,
+             stopper: running.Stopper) -> dict[str, Any]:
+    """Trains, or continues; returns the statement of the run."""
     config, place = plan.config, plan.place
-    has_teachers = isinstance(config, VotingConfig)
+    options = PerformanceOptions(**given_settings(args, PerformanceOptions))
     if options.distribute is None:
         options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
     elif not config.CAN_DISTRIBUTE:
         raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process. Leave out "
                                    "--distribute.")
-    if has_teachers:
+    if isinstance(config, VotingConfig):
         common.one_core_per_operation(options.num_threads or os.cpu_count() or 1)
     dataset: Any
     if _has_owners(config):
@@ -145,7 +160,7 @@ def _train(args: argparse.Namespace) -> None:
         dataset.name = config.dataset
     else:
         dataset = dataclasses.replace(_validate.known("dataset", plan.dataset), name=config.dataset)
-    if plan.chosen is not None:
+    if plan.chosen is not None and not args.quiet:
         print(plan.chosen, flush=True)
     files = run_folder.RunFolder(folder)
     files.create()
@@ -154,24 +169,14 @@ def _train(args: argparse.Namespace) -> None:
         common.say_defaults(args, place)
     if plan.dataset is not None:
         common.write_unreadable(folder, config.skip_unreadable, plan.dataset)
-    progress = callbacks.Progress(config.epsilon)
+    shown.epsilon = config.epsilon
     synthesis = registry.synthesizer(config.method)(
         config, run_dir=folder, options=options,
-        callbacks=[progress, callbacks.TensorBoard(files.logs), callbacks.PrivateLog(files.private_log)])
-
-    with common.stop_on_signals(synthesis.request_stop):
-        try:
-            synthesis.fit_dataset(dataset)
-        finally:
-            progress.on_end()  # Errors start on a line of their own.
+        callbacks=[shown, callbacks.TensorBoard(files.logs), callbacks.PrivateLog(files.private_log)])
+    stopper.request_stop = synthesis.request_stop
+    synthesis.fit_dataset(dataset)
     common.write_sources(folder, {"dataset": place})  # The same records may have moved.
-    statement = synthesis.privacy_statement()
-    guarantee = statement["title"]
-    if statement["private"]:
-        guarantee = (f"epsilon {statements.round_up(statement['epsilon'])} ({statement['accountant']}), "
-                     f"delta {statement['delta']:g}")
-    steps = f", {statement['num_steps']} steps" if has_teachers else ""
-    print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
+    return synthesis.privacy_statement()
 
 
 class Plan(NamedTuple):
@@ -192,7 +197,7 @@ class Plan(NamedTuple):
 
 def _check_folder(args: argparse.Namespace, folder: pathlib.Path) -> None:
     """Refuses to start over a run."""
-    holds_run = any((folder / name).exists() for name in ("ledger.jsonl", "private/releases", "private/data.json"))
+    holds_run = running.begun(folder)
     if holds_run and not args.resume:
         raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
     if args.resume and not holds_run:

@@ -7,6 +7,7 @@ import pathlib
 
 from etils import epy
 
+from datalens_tf.cli import running
 from datalens_tf.cli.parser import Command, Parser
 from datalens_tf.errors import CheckpointError
 
@@ -27,6 +28,7 @@ def _verify(args: argparse.Namespace) -> None:
     path = pathlib.Path(args.path)
     if not path.exists():
         raise CheckpointError(f"There is no {path}: name a run folder, an export or a converted file.")
+    running.check_finished(path)
     checks = verification.verify(path)
     for check in checks:
         print(f"{_MARKS[check.passed]:<9} {check.text}")

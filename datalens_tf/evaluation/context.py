@@ -7,18 +7,17 @@ import pathlib
 import platform
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from datalens_tf import _validate
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.image_quality import InceptionFeatures
 from datalens_tf.training.classifier import Protocol
-
-if TYPE_CHECKING:  # Loaded where there is a terminal.
-    import tqdm
+from datalens_tf.training.progress import Progress
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,48 +62,40 @@ EFFORTS = {effort.name: effort for effort in (
 
 
 class Stages:
-    """Tells which part of an evaluation is running: a bar on a terminal, plain lines otherwise.
+    """Tells which part of an evaluation is running.
+
+    Args:
+      progress: who is told; None for nobody.
 
     Attributes:
       total: number of parts, to be set before the first one.
       seconds: name of a part -> how long it took.
     """
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, progress: Progress | None = None):
         self.total = 0
-        self._stream, self._done = stream, 0
-        self._bar: tqdm.tqdm | None = None
+        self._progress, self._done, self._name = progress, 0, ""
         self.seconds: dict[str, float] = {}
 
     def run(self, name: str, compute: Callable[[], Any]) -> Any:
         """Calls `compute` under the name."""
-        if self._stream.isatty():
-            import tqdm
-
-            bar = self._bar = self._bar or tqdm.tqdm(total=self.total, file=self._stream, unit="part", leave=False)
-            bar.set_description_str(name)
-        else:
-            print(f"[{self._done + 1}/{self.total}] {name}", file=self._stream, flush=True)
+        self._name = name
+        if self._progress is not None:
+            self._progress.on_stage("measure", self.total, self._done)
+            self._progress.on_progress(name, 0.0)
         start = time.monotonic()
         result = compute()
         self.seconds[name] = round(time.monotonic() - start, 2)
         self._done += 1
-        if self._bar:
-            self._bar.update()
         return result
 
     def keras_callbacks(self) -> list[Any]:
-        """A bar of its own for a training."""
-        if not self._stream.isatty():
+        """Tells the epochs of a training."""
+        if self._progress is None:
             return []
-        from tqdm.keras import TqdmCallback
-
-        return [TqdmCallback(verbose=0, leave=False)]
-
-    def close(self) -> None:
-        """Ends the bar."""
-        if self._bar:
-            self._bar.close()
+        told = self._progress
+        return [tf.keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: told.on_progress(f"{self._name}, epoch {epoch + 1}", 0.0))]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,10 +6,9 @@ The numbers need real data and are not covered by any epsilon; `PRIVACY_NOTE` tr
 import dataclasses
 import pathlib
 import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from datalens_tf.evaluation import image_quality, registry
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.context import EFFORTS, Context, Effort, Stages, environment
 from datalens_tf.training import classifier
+from datalens_tf.training.progress import Progress
 
 SCHEMA_VERSION = 1  # of metrics.json; docs/reference/metrics.schema.json describes it
 
@@ -49,7 +49,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
              seeds: Sequence[int] | None = None, epochs: int | None = None,
              protocol: classifier.Protocol = classifier.FROZEN, state_dir: pathlib.Path | None = None,
              inception_weights: str | None = None, cache: Cache | None = None,
-             stream: TextIO | None = None) -> Evaluation:
+             progress: Progress | None = None) -> Evaluation:
     """Evaluates synthetic records.
 
     Args:
@@ -64,7 +64,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
       protocol, state_dir: of the utility protocol, see `classifier.train_on_synthetic`.
       inception_weights: also measures with InceptionV3, see `image_quality.InceptionFeatures`.
       cache: of what is computed from real data.
-      stream: where progress is told; by default stderr.
+      progress: told which part is running; by default nobody is.
 
     Raises:
       DataError: records that are not what they must be, or do not fit each other.
@@ -83,7 +83,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
     test = usable_only(test)
     synthetic = as_dataset(*draw(seeds[0]), test.num_classes, name="synthetic data", class_names=test.class_names)
     classifier.check_fit(synthetic, test)
-    stages = Stages(stream or sys.stderr)
+    stages = Stages(progress)
     context = Context(
         draw=draw, synthetic=synthetic, train=None if train is None else usable_only(train), test=test, effort=effort,
         seeds=seeds, epochs=effort.epochs if epochs is None else epochs, varied=varied, protocol=protocol,
@@ -95,13 +95,10 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
     found = Evaluation(metrics={
         "schema_version": SCHEMA_VERSION, "dataset": test.name, "source": source, "mode": effort.name,
         "num_synthetic": len(synthetic), "privacy_note": PRIVACY_NOTE}, charts={})
-    try:
-        for name, module in modules.items():
-            section = module.compute(context)
-            found.metrics[name] = section.values
-            found.charts.update(section.charts)
-    finally:
-        stages.close()
+    for name, module in modules.items():
+        section = module.compute(context)
+        found.metrics[name] = section.values
+        found.charts.update(section.charts)
     found.metrics["cost"] = {
         "seconds": round(time.monotonic() - start, 1), "seconds_by_part": stages.seconds,
         "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2 ** 20, 2),

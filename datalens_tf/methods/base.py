@@ -15,6 +15,8 @@ from etils import epy
 from datalens_tf import _files, _text, _validate
 from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.training.callbacks import Stage
+from datalens_tf.training.progress import described
 from datalens_tf.training.results import result_file
 from datalens_tf.training.student import AveragedGenerator
 
@@ -38,6 +40,7 @@ if typing.TYPE_CHECKING:  # Help must not wait for numpy.
     from numpy.typing import NDArray
 
 NUM_SHIPPED_SAMPLES = 10_000
+_EXPORT = 300.0  # billions of operations that writing a generator takes as long as
 
 
 class Synthesizer(abc.ABC):
@@ -162,18 +165,42 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
         num_users = None if dataset.users is None else len(np.unique(dataset.users))
         self.config = datasets.with_data(self.config, dataset).resolved(len(dataset), num_users)
+        self._tell("on_plan", described(dataset, self.config.ADJACENCY, len(dataset)), [
+            Stage("load"), *self._stages(len(dataset)),
+            Stage("samples", _EXPORT + NUM_SHIPPED_SAMPLES * self._image_work()), Stage("report", 1.0)])
         student, statement = self._train(dataset)
-        self._write_generator(student, self.folder.generator, statement, self._ledger(),
-                              class_names=dataset.class_names, overwrite=True)
-        self._generator = None
-        grid = image_grid.image_grid(student.sample_grid())
-        _files.atomic_write(self.folder.samples_png, image_grid.png_bytes(grid, scale=2))
-        x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
-        _files.atomic_write(self.folder.samples, _files.npz_bytes({"x": x, "y": y}))
-        _files.atomic_write(self.folder.statement_text, statements.render_text(statement))
-        _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
-        self.folder.seal()
+        with self._ending_at_once("after the training", self.folder.path):
+            self._tell("on_stage", "samples")
+            self._write_generator(student, self.folder.generator, statement, self._ledger(),
+                                  class_names=dataset.class_names, overwrite=True)
+            self._generator = None
+            self._tell("on_progress", "generator saved", 0.5)
+            grid = image_grid.image_grid(student.sample_grid())
+            _files.atomic_write(self.folder.samples_png, image_grid.png_bytes(grid, scale=2))
+            x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
+            _files.atomic_write(self.folder.samples, _files.npz_bytes({"x": x, "y": y}))
+            self._tell("on_stage", "report")
+            _files.atomic_write(self.folder.statement_text, statements.render_text(statement))
+            _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
+            self.folder.seal()
         return self
+
+    def _tell(self, event: str, *args: Any) -> None:
+        """Calls this method of every callback."""
+        for callback in self._callbacks:
+            getattr(callback, event)(*args)
+
+    def _stages(self, num_records: int) -> list[Stage]:
+        """Stages between loading and samples; estimates by public facts alone."""
+        del num_records
+        return [Stage("train", charged=self.config.ADJACENCY != "none")]
+
+    def _image_work(self) -> float:
+        """Billions of operations for an image of the generator: the convolutions and the large dense layer."""
+        config = self.config
+        height, width, channels = config.data.image_shape
+        filters = config.generator_filters
+        return 2e-9 * height * width * filters * (25 / 16 * filters + 25 / 4 * channels + config.generator_units / 16)
 
     @abc.abstractmethod
     def _train(self, dataset: datasets.Dataset) -> tuple[Trained, dict[str, Any]]:
@@ -300,6 +327,7 @@ class LoopSynthesizer(RunSynthesizer[Config]):
                               num_steps=_validate.known("num_steps", config.num_steps),
                         checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=ledger,
                         event=event, report_every=learner.REPORT_EVERY, stopped=self._stopped)
+            self._tell("on_stage", "train")
             if not loop.has_snapshot:
                 learner.warm_up(self._stopped)
             loop.run(learner.train)

@@ -38,11 +38,11 @@ from etils import epy
 
 from datalens_tf import _files, _validate, rng
 from datalens_tf.config import DataFacts, Suitability
-from datalens_tf.errors import TrainingInterrupted
 from datalens_tf.methods import moments
 from datalens_tf.methods.embedding import EmbeddingConfig, Features, ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.settings import at_least, between, one_of, setting
+from datalens_tf.training.callbacks import Stage
 
 with epy.lazy_imports():
     import numpy as np
@@ -310,9 +310,19 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             network.restore(_files.read_npz(kept, _files.exactly(network.arrays())))
         else:
             source = warps.WarpedGenerator(config.data.image_shape, [gaussians], config.learned_warp)
-            network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)
+            with self._ending_at_once("while features were learned", self.folder.path):
+                network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
+
+    def _stages(self, num_records: int) -> list[Stage]:
+        config, stages = self.config, super()._stages(num_records)
+        if not config.embedding_charges:
+            stages = stages[:1]
+        if config.selection_charges:
+            seen = 3 * config.selection_images * config.selection_epochs + num_records
+            stages.append(Stage("choose", len(config.choices) * seen * 6e-6 * config.dimension, charged=True))
+        return stages
 
     def _chosen(self, dataset: datasets.Dataset, fitted: Fitted, releases: paid_releases.Releases) -> int | None:
         """The candidate whose images make the best classifier of the records, as far as noise lets that be seen.
@@ -322,6 +332,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         config, count = self.config, len(self.config.choices)
         if count == 1:
             return 0
+        self._tell("on_stage", "choose")
         if not releases.can_get():
             return None
 
@@ -330,14 +341,13 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
                 return np.zeros(count)
             predictions, judge = [], classifier.QuickClassifier(*config.data, config.seed)
             for candidate in range(count):
-                if self._stopped():
-                    raise TrainingInterrupted(f"Interrupted before a candidate was chosen; state saved in "
-                                              f"{self.folder.path}. Continue with --resume.")
-                fitted.choose(candidate)
-                images, labels = fitted.draw(config.selection_images, "selection")
-                judge.fit(images, labels, config.selection_epochs)
-                # These are the private records: what it says of them stays here.
-                predictions.append(judge.predict(dataset.images))
+                self._tell("on_progress", f"candidate {candidate + 1} of {count}", candidate / count)
+                with self._ending_at_once("before a candidate was chosen", self.folder.path):
+                    fitted.choose(candidate)
+                    images, labels = fitted.draw(config.selection_images, "selection")
+                    judge.fit(images, labels, config.selection_epochs)
+                    # These are the private records: what it says of them stays here.
+                    predictions.append(judge.predict(dataset.images))
             return mechanism.sums(predictions, dataset.labels)
 
         _, noisy = releases.get(functools.partial(correct_counts.CorrectCounts, num_candidates=count), counted)
@@ -350,12 +360,14 @@ class Fitted:
     def __init__(self, config: DataLensPlusConfig, sources: dict[str, tf.Module]):
         self._config, self._sources = config, sources
         self._generator: warps.WarpedGenerator | None = None
+        self._smooth: warps.WarpedGenerator | None = None
 
     def choose(self, candidate: int) -> None:
         """The candidate, by its place among the settings' choices, that images are drawn from."""
         names, warp, grain = self._config.choices[candidate]
-        self._generator = warps.WarpedGenerator(
-            self._config.data.image_shape, [self._sources[name] for name in names], warp, grain)
+        shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
+        self._generator = warps.WarpedGenerator(shape, sources, warp, grain)
+        self._smooth = warps.WarpedGenerator(shape, sources, warp)
 
     def released(self) -> warps.WarpedGenerator:
         """The generator to hand out."""
@@ -366,8 +378,9 @@ class Fitted:
         return _draw(self._config, self.released(), count, purpose)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
-        """Images of the generator, uint8 [Y, per_class, H, W, C], one row per class."""
-        images, _ = self.draw(self._config.data.num_classes * per_class, "grid")
+        """Images to look at, without grain: uint8 [Y, per_class, H, W, C], one row per class."""
+        images, _ = _draw(self._config, _validate.known("candidate", self._smooth, "to be chosen first"),
+                          self._config.data.num_classes * per_class, "grid")
         return images.reshape(per_class, self._config.data.num_classes, *self._config.data.image_shape).swapaxes(0, 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import typing
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from datalens_tf.config import MethodConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.base import RunSynthesizer, Trained
 from datalens_tf.settings import at_least, positive, setting
+from datalens_tf.training.callbacks import Stage
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 with epy.lazy_imports():
@@ -162,10 +164,27 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
         with run_folders.opened(self.folder, config, identities.identity_of(dataset), config.step_event(),
                                 paid_releases.largest_release(config)) as ledger:
             self._stop_requested = False
-            releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional)
+            self._tell("on_stage", "release")
+            releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional, self._computing,
+                                              lambda epsilon: self._tell("on_spent", epsilon))
             generator, guarantee = self._made(datasets.usable_only(dataset), releases)
         return generator, statements.make_statement(
             config, guarantee, ledger, releases.num_burnt, releases.noise, len(dataset))
+
+    @contextlib.contextmanager
+    def _computing(self, release: int) -> Iterator[None]:
+        """What the exact sums of a release are computed within."""
+        plan = self.config.release_charges
+        if release <= len(plan) - self.config.num_optional:
+            self._tell("on_progress", f"{release} of {len(plan)}", (release - 1) / len(plan))
+        with self._ending_at_once(f"before release {release} of {len(plan)} was paid", self.folder.path):
+            yield
+
+    def _stages(self, num_records: int) -> list[Stage]:
+        config = self.config
+        features = 2e-9 * config.dimension * config.num_features  # of an image
+        return [Stage("release", num_records * features, charged=True),
+                Stage("fit", 3 * config.fit_steps * config.batch_size * (features + self._image_work()))]
 
     def _fitted(self, dataset: datasets.Dataset, releases: paid_releases.Releases, features: Features
                 ) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
@@ -175,7 +194,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
         student = EmbeddingStudent(self.config, mechanism.means(noisy), features)
         loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,
-             stopped=self._stopped).run(student.train)
+             stopped=self._stopped, stage="fit").run(student.train)
         return mechanism, student
 
 

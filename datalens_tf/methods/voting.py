@@ -14,6 +14,7 @@ from datalens_tf import _validate
 from datalens_tf.config import VotingConfig
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import positive, setting
+from datalens_tf.training.callbacks import Stage
 from datalens_tf.training.student import Student
 
 with epy.lazy_imports():
@@ -97,7 +98,15 @@ class VotedSynthesizer(RunSynthesizer[_Voting]):
     def request_stop(self) -> None:
         if self.trainer is None:  # Nothing has begun.
             raise KeyboardInterrupt
+        if self._ends_at_once:
+            raise KeyboardInterrupt
         self.trainer.request_stop()
+
+    def _stopped(self) -> bool:
+        return self.trainer is not None and self.trainer._stopped()
+
+    def _stages(self, num_records: int) -> list[Stage]:
+        return [Stage("warm-up")] * bool(self.config.warmup_teacher_steps) + super()._stages(num_records)
 
     def _export_step(self, directory, version, step, num_records, terms) -> pathlib.Path:
         _validate.integer("step", step, at_least=1)

@@ -1,24 +1,44 @@
 """Callbacks, which tell the outside of a run while it trains."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import pathlib
-import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-import tensorflow as tf
-from tensorboard.compat.proto import event_pb2, summary_pb2
-from tensorboard.plugins.image.metadata import create_summary_metadata
-from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.util.tensor_util import make_tensor_proto
+from etils import epy
 
-from datalens_tf.data.image_grid import image_grid, png_bytes
-from datalens_tf.training.student import AveragedGenerator
+with epy.lazy_imports():  # Progress is shown while TensorFlow is still loading.
+    import numpy as np
+    import tensorflow as tf
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.plugins.image import metadata as image_metadata
+    from tensorboard.plugins.scalar import summary_v2
+    from tensorboard.util import tensor_util
 
-if TYPE_CHECKING:  # Loaded where there is a terminal.
-    import tqdm
+    from datalens_tf.data import image_grid
+
+if TYPE_CHECKING:
+    from datalens_tf.training.student import AveragedGenerator
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A part of the work that is announced before it begins.
+
+    Attributes:
+      name: one word or two.
+      work: how many billions of multiplications and additions it takes, by public facts; None where only its own pace
+        can tell how long it takes.
+      charged: whether it spends privacy budget.
+    """
+
+    name: str
+    work: float | None = None
+    charged: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,70 +64,25 @@ class StepReport:
 
 
 class Callback:
-    """Base: ignores everything."""
+    """Base: ignores everything. A stage is what a method names: loading, releases, a training, samples."""
+
+    def on_plan(self, about: str, stages: Sequence[Stage]) -> None:
+        """The records are loaded: what is public `about` them in words, and the stages that follow."""
+
+    def on_stage(self, name: str, parts: int = 1, done: int = 0) -> None:
+        """A stage begins, of so many parts, of which so many were done by an earlier process."""
 
     def on_progress(self, what: str, fraction: float) -> None:
-        """A part of a teacher round is done: `what` names the round, 0 <= fraction <= 1."""
+        """So much is done since the last step that was reported, in units of the stage's parts: `what` names it."""
+
+    def on_spent(self, epsilon: float) -> None:
+        """Something was released, and the run has spent so much so far."""
 
     def on_step(self, report: StepReport) -> None:
         """A generator step is done."""
 
     def on_end(self) -> None:
         """Training is done."""
-
-
-class Progress(Callback):
-    """A progress bar on a terminal, plain lines otherwise: step, epsilon spent of the target, time left.
-
-    Args:
-      epsilon: the target; None where nothing is private.
-      stream: where to print; None for the standard error of the moment.
-      seconds_between_lines: least time between two plain lines.
-    """
-
-    def __init__(self, epsilon: float | None, stream: TextIO | None = None, seconds_between_lines: float = 30.0):
-        self._epsilon, self._stream, self._pause = epsilon, stream or sys.stderr, seconds_between_lines
-        self._bar: tqdm.tqdm | None = None
-        self._last_line = time.monotonic()
-        self._first: tuple[int, float] | None = None  # the first step that was reported, and when
-
-    def on_progress(self, what: str, fraction: float) -> None:
-        if self._stream.isatty():
-            self._terminal_bar().set_postfix_str(f"{what}: {fraction:.0%}")
-        elif time.monotonic() - self._last_line >= self._pause:
-            self._print(f"{what}: {fraction:.0%}")
-
-    def on_step(self, report: StepReport) -> None:
-        now = time.monotonic()
-        self._first = self._first or (report.step, now)
-        spent = "NOT PRIVATE" if self._epsilon is None else f"epsilon {report.epsilon:.4f} of {self._epsilon:g}"
-        if self._stream.isatty():
-            bar = self._terminal_bar()
-            bar.total, bar.n = report.planned_steps, report.step
-            bar.set_description_str(spent)
-            bar.refresh()
-        elif now - self._last_line >= self._pause or report.step == report.planned_steps:
-            done = report.step - self._first[0]
-            left = (now - self._first[1]) / done * (report.planned_steps - report.step) if done else None
-            self._print(f"step {report.step}/{report.planned_steps}, {spent}"
-                        + (f", {left / 60:.1f} min left" if left is not None else ""))
-
-    def on_end(self) -> None:
-        if self._bar:
-            self._bar.close()
-
-    def _print(self, line: str) -> None:
-        """One plain line, now."""
-        self._last_line = time.monotonic()
-        print(line, file=self._stream, flush=True)
-
-    def _terminal_bar(self) -> "tqdm.tqdm":
-        """The bar, made on first use."""
-        if self._bar is None:
-            import tqdm
-
-            self._bar = tqdm.tqdm(file=self._stream, unit="step")
-        return self._bar
 
 
 class TensorBoard(Callback):
@@ -124,10 +99,11 @@ class TensorBoard(Callback):
     def on_step(self, report: StepReport) -> None:
         # Made late: a run that is refused before its first step leaves no folder.
         writer = self._writer = self._writer or self._new_file(report.step)
-        summaries = [scalar_pb("student_loss", report.student_loss), scalar_pb("epsilon", report.epsilon)]
+        summaries = [summary_v2.scalar_pb("student_loss", report.student_loss),
+                     summary_v2.scalar_pb("epsilon", report.epsilon)]
         if report.student is not None and (
                 report.step % self._between == 0 or report.step == report.planned_steps):
-            summaries.append(_picture("samples", image_grid(report.student.sample_grid())))
+            summaries.append(_picture("samples", image_grid.image_grid(report.student.sample_grid())))
         for summary in summaries:
             _write(writer, event_pb2.Event(wall_time=report.step, step=report.step, summary=summary))
         writer.flush()
@@ -150,8 +126,9 @@ def _picture(tag: str, picture: np.ndarray) -> summary_pb2.Summary:
     height, width = picture.shape[:2]
     summary = summary_pb2.Summary()
     summary.value.add(
-        tag=tag, metadata=create_summary_metadata(display_name=None, description=None),
-        tensor=make_tensor_proto([str(width).encode(), str(height).encode(), png_bytes(picture)]))
+        tag=tag, metadata=image_metadata.create_summary_metadata(display_name=None, description=None),
+        tensor=tensor_util.make_tensor_proto(
+            [str(width).encode(), str(height).encode(), image_grid.png_bytes(picture)]))
     return summary
 
 

@@ -7,9 +7,10 @@ head of the ledger that it was saved under, and is never used with a ledger that
 
 from __future__ import annotations
 
+import contextlib
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from etils import epy
 
@@ -35,20 +36,42 @@ class Interruptible:
     """Training that can be asked to end early, once it has begun."""
 
     _stop_requested: bool | None = None  # None until there is something that could be saved
+    _ends_at_once = False
 
     def request_stop(self) -> None:
         """Ends training soon with TrainingInterrupted, state saved. Callable from a signal handler.
 
         Raises:
-          KeyboardInterrupt: nothing that could be saved has begun.
+          KeyboardInterrupt: there is nothing that should be saved first.
         """
-        if self._stop_requested is None:
+        if self._stop_requested is None or self._ends_at_once:
             raise KeyboardInterrupt
         self._stop_requested = True
 
     def _stopped(self) -> bool:
         """Whether somebody asked."""
         return bool(self._stop_requested)
+
+    @contextlib.contextmanager
+    def _ending_at_once(self, what: str, place: object) -> Iterator[None]:
+        """A part of the work that a resumed run does again, for nothing: a request to stop need not wait for its end.
+
+        Args:
+          what: the part, in words.
+          place: where the state is.
+
+        Raises:
+          TrainingInterrupted: after a request, also after one from before.
+        """
+        try:
+            self._ends_at_once = True
+            if self._stopped():
+                raise KeyboardInterrupt
+            yield
+        except KeyboardInterrupt as error:
+            raise TrainingInterrupted(f"Interrupted {what}; state saved in {place}. Continue with --resume.") from error
+        finally:
+            self._ends_at_once = False
 
 
 class Loop:
@@ -65,6 +88,7 @@ class Loop:
       event: what each step costs, charged to the ledger; None if steps cost nothing.
       report_every: after how many steps callbacks are told, where steps take long.
       stopped: whether the loop is to end after the current step.
+      stage: what callbacks call it.
 
     Attributes:
       done: steps taken; charges beyond them are burnt.
@@ -74,13 +98,13 @@ class Loop:
                  variables: Sequence[tf.Variable], *,
                  num_steps: int, checkpoint_minutes: float, callbacks: Sequence[training_callbacks.Callback],
                  ledger: ledgers.PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,
-                 report_every: int = _REPORT_EVERY, stopped: Callable[[], bool] = lambda: False):
+                 report_every: int = _REPORT_EVERY, stopped: Callable[[], bool] = lambda: False, stage: str = "train"):
         self._files, self._student, self._variables, self.num_steps = files, student, list(variables), num_steps
         # Where a lost step is a lost charge, snapshots are frequent.
         self._pause = 60 * min(checkpoint_minutes, checkpoint_minutes if event is None else _CHARGED_MINUTES)
         self._callbacks, self._ledger, self.done = callbacks, ledger, 0
         self._charged = None if ledger is None or event is None else (ledger, event)
-        self._report_every, self._stopped = report_every, stopped
+        self._report_every, self._stopped, self._stage = report_every, stopped, stage
         self._path = files.checkpoints / "loop.npz"
 
     @property
@@ -106,7 +130,9 @@ class Loop:
         self.done, saved = self._restore(), time.monotonic()
         if self._charged is not None:
             paid_releases.warn_of_lost_steps(*self._charged, self.num_burnt, self.done, self.num_steps)
-        losses = []
+        losses, reported = [], self.done
+        for callback in self._callbacks:
+            callback.on_stage(self._stage, self.num_steps, self.done)
         while self._goes_on():
             number = self.done + 1
             losses.append(step(number, *self._charge(number)))
@@ -114,10 +140,12 @@ class Loop:
                 raise TrainingDivergedError(f"Expected loss={losses[-1]} of the student to be finite; lower "
                                             "student_learning_rate.")
             self.done = number
+            for callback in self._callbacks:
+                callback.on_progress(f"step {number:,} of {self.num_steps:,}", float(number - reported))
             last = not self._goes_on()
             if number % min(self._report_every, _REPORT_EVERY) == 0 or last:
                 self._report(float(np.mean(losses)))
-                losses = []
+                losses, reported = [], number
             if self._stopped() and not last:
                 self._save()
                 raise TrainingInterrupted(f"Interrupted after step {number} of {self.num_steps}; state saved in "

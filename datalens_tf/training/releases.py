@@ -9,6 +9,7 @@ one. What is stored already keeps the noise multiplier of the line that paid for
 """
 
 import bisect
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -79,6 +80,8 @@ class Releases:
       folder: the run folder, of which this process holds the lock.
       ledger: of the run; its `largest_event` is that of `largest_release`.
       num_optional: how many of the last releases the run can do without.
+      around: the number of a release -> what its exact sums are computed within, before anything is charged.
+      spent: told after each release what the run has spent so far.
 
     Attributes:
       ledger: of the run.
@@ -90,7 +93,10 @@ class Releases:
       CheckpointError, LedgerError: stored releases are damaged, or the ledger lacks the charges that paid for them.
     """
 
-    def __init__(self, config: ReleasesConfig, folder: RunFolder, ledger: PrivacyLedger, num_optional: int = 0):
+    def __init__(self, config: ReleasesConfig, folder: RunFolder, ledger: PrivacyLedger, num_optional: int = 0,
+                 around: Callable[[int], contextlib.AbstractContextManager] = contextlib.nullcontext,
+                 spent: Callable[[float], None] = lambda epsilon: None):
+        self._around, self._spent = around, spent
         self.noise, self.event, self.ledger = noise_source(config), config.mechanism().dp_event(), ledger
         self._plan, self._next = config.release_charges, 1
         self._num_needed = len(self._plan) - num_optional
@@ -138,15 +144,18 @@ class Releases:
         noisy = self._store.load(release)
         if noisy is not None:
             unit = self.ledger.charges[self._store.charge(release)].unit
+            self._spent(self.ledger.spent())
             return mechanism(noise_multiplier=_multiplier(unit, num_charges)), noisy
         unit = self._unit()
         if unit is None:
             raise self._exhausted()
         made = mechanism(noise_multiplier=_multiplier(unit, num_charges))
-        exact = sums(made)
+        with self._around(release):
+            exact = sums(made)
         charge = self.ledger.spend(_composed(unit, num_charges), step=release)
         noisy = made.privatize(exact, self.noise, charge)
         self._store.store(release, charge, noisy, self.ledger)
+        self._spent(self.ledger.spent())
         return made, noisy
 
     def _unit(self) -> dp_accounting.GaussianDpEvent | None:

@@ -124,6 +124,7 @@ class Trainer(Interruptible):
         config = self.config
         if bank.iterations < config.warmup_teacher_steps:
             self._warm_up(bank, student, saver)
+        self._report("on_stage", "train", self.planned_steps, step)
         while not self._finished(step):
             step += 1
             self._step(step, bank, student)
@@ -141,6 +142,7 @@ class Trainer(Interruptible):
     def _warm_up(self, bank: Bank, student: Student, saver: checkpoint.Saver) -> None:
         """Teachers train against the untrained generator. No release, hence free in privacy."""
         total = self.config.warmup_teacher_steps
+        self._report("on_stage", "warm-up")
         for done in range(bank.iterations, total, WARMUP_CALL):
             count = min(WARMUP_CALL, total - done)
             bank.advance(teacher_rounds(self.config, bank, student, count),

@@ -35,7 +35,7 @@ from datalens_tf.planning.convergence import (
     weibull_magnitudes,
     weibull_shape,
 )
-from datalens_tf.training.callbacks import Progress
+from datalens_tf.training.progress import Progress
 from datalens_tf.training.trainer import Trainer
 
 SEEN: list[np.ndarray] = []  # Gradients [T, m, d] of chunks of teachers, one after the other. PRIVATE.

@@ -24,7 +24,7 @@ from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods.registry import preset
-from datalens_tf.training.callbacks import Progress
+from datalens_tf.training.progress import Progress
 from datalens_tf.training.trainer import Trainer
 
 SEEN: list[np.ndarray] = []  # ln probabilities of the likeliest outcome, [m, d] per step. PRIVATE.

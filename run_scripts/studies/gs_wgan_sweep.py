@@ -26,7 +26,7 @@ from datalens_tf.evaluation.charts import MARKERS, PALETTE, png_bytes
 from datalens_tf.evaluation.context import EFFORTS
 from datalens_tf.evaluation.evaluate import evaluate
 from datalens_tf.methods.gs_wgan import GsWgan, GsWganConfig
-from datalens_tf.training.callbacks import Progress
+from datalens_tf.training.progress import Progress
 
 BASE = {"num_discriminators": 500, "num_steps": 2000, "noise_multiplier": 0.4}
 SWEPT = {"num_discriminators": (125, 1000), "num_steps": (500, 8000), "noise_multiplier": (0.1, 0.2, 0.8)}

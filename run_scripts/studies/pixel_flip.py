@@ -30,7 +30,7 @@ from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.registry import config_class, synthesizer
-from datalens_tf.training.callbacks import Progress
+from datalens_tf.training.progress import Progress
 
 GENERATOR = {"generator_filters": 16, "generator_units": 64, "student_learning_rate": 3e-3, "ema_decay": 0.9}
 SETTINGS = {

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from datalens_tf import cli
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.training import callbacks, loop
+from datalens_tf.training import loop, progress
 from tests.cli.commands import refused
 
 layers = tf.keras.layers
@@ -33,7 +33,7 @@ def make_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "_REPORT_EVERY", 1)
-        patch.setattr(callbacks.Progress, "on_step",
+        patch.setattr(progress.Progress, "on_step",
                       lambda self, report: report.step == 2 and os.kill(os.getpid(), signal.SIGINT))
         assert cli.main(["classify", f"--output_dir={folder}", *TINY]) == 130
     return folder

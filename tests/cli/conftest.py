@@ -8,8 +8,14 @@ import signal
 import pytest
 
 from datalens_tf import cli
-from datalens_tf.training import classifier
+from datalens_tf.training import classifier, progress
 from tests.cli.commands import TINY, on_step
+
+
+@pytest.fixture(autouse=True)
+def no_progress(monkeypatch):
+    """A busy machine would show it between the lines that are tested, once three seconds are over."""
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 1e9)
 
 
 @pytest.fixture(name="datalens")

@@ -1,5 +1,7 @@
 """A whole evaluation: complete, in the documented form, and right where the answer is known."""
 
+import io
+import itertools
 import json
 import pathlib
 
@@ -11,6 +13,7 @@ from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import context, domain_classifier, evaluate, registry
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.metrics import classifiers
+from datalens_tf.training.progress import Progress
 from tests.evaluation.evaluation_data import TINY, all_metrics, real, tiny_evaluation
 
 SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs/reference/metrics.schema.json").read_text())
@@ -108,14 +111,16 @@ def test_larger_images_are_measured_on_fewer_records():
     assert {largest_train(full, name, large) for name in classifiers.CLASSIFIERS} == {None}
 
 
-def test_progress_names_every_part(tmp_path, capsys):
-    import sys
-
+def test_progress_names_every_part(tmp_path):
+    stream = io.StringIO()
     train = real("train")
     evaluate.evaluate(lambda seed: (train.images, train.labels), train, real("test"), effort=TINY, source="", varied="",
-                      metrics=("quality",), cache=Cache(tmp_path), stream=sys.stderr)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "[1/7] domain classifier" and lines[-1] == "[7/7] tsne picture" and len(lines) == 7
+                      metrics=("quality",), cache=Cache(tmp_path),
+                      progress=Progress(stream=stream, detail="verbose", clock=itertools.count().__next__))
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("measure:") and "epoch" not in line]
+    assert [line.split(";")[0].split(": ")[1] for line in lines] == [
+        "domain classifier", "features, synthetic data", "features, real data", "precision, recall, density, coverage",
+        "nearest real records", "pca picture", "tsne picture"]
 
 
 @pytest.mark.parametrize("change, message", [

@@ -1,4 +1,4 @@
-"""What a run shows: plain lines or a bar, shareable logs without anything from real records, and a private log."""
+"""What a run logs: shareable logs without anything from real records, and a private log."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util import tensor_util
 
 from datalens_tf.evaluation.report import training_log
-from datalens_tf.training.callbacks import PrivateLog, Progress, StepReport, TensorBoard
+from datalens_tf.training.callbacks import PrivateLog, StepReport, TensorBoard
 from datalens_tf.training.student import Student
 from tests.training import tiny
 
@@ -18,40 +18,6 @@ from tests.training import tiny
 def report(step, planned=10):
     return StepReport(step=step, planned_steps=planned, epsilon=0.1 * step, student_loss=0.5,
                       student=Student(tiny.CONFIG), teacher_loss=1.25, vote_agreement=0.125)
-
-
-def test_plain_lines_name_step_epsilon_and_time_left():
-    stream = io.StringIO()
-    progress = Progress(1.0, stream, seconds_between_lines=0)
-    progress.on_progress("warm-up", 0.5)
-    for step in (1, 2):
-        progress.on_step(report(step))
-    progress.on_end()
-    lines = stream.getvalue().splitlines()
-    assert lines[:2] == ["warm-up: 50%", "step 1/10, epsilon 0.1000 of 1"]
-    assert lines[2].startswith("step 2/10, epsilon 0.2000 of 1") and lines[2].endswith("min left")
-
-
-def test_plain_lines_are_rare_but_the_last_step_is_always_shown():
-    stream = io.StringIO()
-    progress = Progress(1.0, stream, seconds_between_lines=1e6)
-    for step in range(1, 11):
-        progress.on_progress(f"step {step}", 0.5)
-        progress.on_step(report(step))
-    assert [line.split(",")[0] for line in stream.getvalue().splitlines()] == ["step 10/10"]
-
-
-def test_a_terminal_gets_a_bar():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    stream = Terminal()
-    progress = Progress(1.0, stream)
-    progress.on_progress("step 1", 0.5)
-    progress.on_step(report(1))
-    progress.on_end()
-    assert "epsilon 0.1000 of 1" in stream.getvalue() and "1/10" in stream.getvalue()
 
 
 def test_shareable_logs_hold_student_values_only(tmp_path):
