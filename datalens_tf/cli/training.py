@@ -124,9 +124,10 @@ def _train(args: argparse.Namespace) -> None:
     """`datalens train`."""
     folder = pathlib.Path(args.output_dir)
     _check_folder(args, folder)
+    options = PerformanceOptions(**given_settings(args, PerformanceOptions))
     with running.interruptible(args, "train", folder) as stopper, running.shown(args, folder) as shown:
         plan = _resumed(args, folder) if args.resume else planned(args)
-        statement = _trained(args, folder, plan, shown, stopper)
+        statement = _trained(args, folder, plan, options, shown, stopper)
     guarantee = statement["title"]
     if statement["private"]:
         guarantee = (f"epsilon {statements.round_up(statement['epsilon'])} ({statement['accountant']}), "
@@ -138,11 +139,10 @@ def _train(args: argparse.Namespace) -> None:
         print(running.last_screen(folder, plan.place, statement))
 
 
-def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: Plan, shown: progress.Progress,
-             stopper: running.Stopper) -> dict[str, Any]:
+def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: Plan, options: PerformanceOptions,
+             shown: progress.Progress, stopper: running.Stopper) -> dict[str, Any]:
     """Trains, or continues; returns the statement of the run."""
     config, place = plan.config, plan.place
-    options = PerformanceOptions(**given_settings(args, PerformanceOptions))
     if options.distribute is None:
         options = dataclasses.replace(options, num_threads=options.num_threads or os.cpu_count())
     elif not config.CAN_DISTRIBUTE:
