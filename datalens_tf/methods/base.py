@@ -40,7 +40,7 @@ if typing.TYPE_CHECKING:  # Help must not wait for numpy.
     from numpy.typing import NDArray
 
 NUM_SHIPPED_SAMPLES = 10_000
-_EXPORT = 300.0  # billions of operations that writing a generator takes as long as
+_EXPORT = 150.0  # billions of operations that writing a generator takes as long as
 
 
 class Synthesizer(abc.ABC):
