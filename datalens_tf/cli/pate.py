@@ -31,8 +31,7 @@ def _add_arguments(parser: Parser) -> None:
     common.add_run_arguments(parser)
     common.add_picture_arguments(parser)
     parser.add_argument("--budgets", default=None, metavar="LIST",
-                        help="public budgets of the records: EPSILON:SHARE,... such as 1:0.5,3:0.5, dealt out by a "
-                             "public seed; or FILE.npy with the epsilon of each")
+                        help="public epsilons: EPSILON:SHARE,... such as 1:0.5,3:0.5; or FILE.npy")
     add_settings(parser, PateClassifierConfig, brief=True)
 
 

@@ -29,12 +29,11 @@ _EVALUATION = ("matplotlib", "xgboost", "jinja2")  # of the extra `eval`
 def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say how much a command tells while it works."""
     how_much = parser.add_mutually_exclusive_group()
-    how_much.add_argument("--quiet", action="store_true", default=False, help="print results and errors only")
-    how_much.add_argument("--verbose", action="store_true", default=False,
-                          help="print a line for every step of progress, instead of bars")
+    how_much.add_argument("--quiet", action="store_true", default=False,
+                          help="print results and errors only; --verbose prints all steps")
+    how_much.add_argument("--verbose", action="store_true", default=False, help=argparse.SUPPRESS)
     parser.add_argument("--log_file", default=None, metavar="FILE",
-                        help="append the lines of --verbose to this file; they tell how long things took, so it stays "
-                             "with the records")
+                        help="append all steps to a file, which stays with the records")
 
 
 @contextlib.contextmanager
