@@ -182,18 +182,6 @@ def test_a_log_file_has_a_place_of_its_own(name, text, tmp_path, datalens):
     assert not (tmp_path / "run").exists()
 
 
-def test_public_files_of_a_run_do_not_hold_what_progress_says(tmp_path, datalens):
-    folder = tmp_path / "run"
-    status, _, err = datalens("train", "--method=dp_merf", *FLAGS, *METHODS["dp_merf"], f"--output_dir={folder}",
-                              "--verbose")
-    said = [line.encode() for line in err.splitlines() if line.endswith("left") or line.startswith("done:")]
-    assert status == 0 and said
-    for path in folder.rglob("*"):
-        if path.is_file() and "private" not in path.parts:
-            content = path.read_bytes()
-            assert not any(line in content for line in said), path
-
-
 def test_a_program_that_is_not_on_the_path_is_named_in_full(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert shlex.split(running.command("verify", "a b")) == [sys.executable, "-m", "datalens_tf", "verify", "a b"]
