@@ -35,7 +35,7 @@ METHODS = {
 # Where each stage is at work. Not all methods have all of them.
 PLACES = {
     "load": (data_registry, "load_dataset"), "release": (MeanEmbedding, "sums"), "fit": (EmbeddingStudent, "train"),
-    "choose": (classifier, "train_on_synthetic"), "train": (dp_gan.PrivateGan, "train"),
+    "choose": (classifier.QuickClassifier, "fit"), "train": (dp_gan.PrivateGan, "train"),
     "samples": (base.RunSynthesizer, "_write_generator"), "report": (RunFolder, "seal"),
 }
 
