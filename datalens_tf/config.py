@@ -89,7 +89,7 @@ class DataFacts:
 
 
 class Suitability(NamedTuple):
-    """How well a method suits data.
+    """A method's own word on how well it suits data.
 
     Attributes:
       usefulness: accuracy that a classifier of the method's images is expected to have, divided by that of one which
@@ -354,7 +354,7 @@ class MethodConfig(RunConfig):
 
     @classmethod
     def suits(cls, facts: DataFacts, epsilon: float) -> Suitability | None:
-        """How well the method suits such data at this budget; None for one that runs only where it is named."""
+        """Says how well the method suits such data at this budget; None for one that runs only where it is named."""
         return None
 
     @classmethod
@@ -405,7 +405,7 @@ class VotingConfig(MethodConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> "typing.Self":
-        """As `MethodConfig.for_data`; teachers are no more than have enough records each."""
+        """Extends `MethodConfig.for_data`: teachers are no more than have enough records each."""
         default = cls.for_budget(epsilon)
         return default.replace(**{"num_teachers": min(default.num_teachers, facts.num_teachers), **given})
 

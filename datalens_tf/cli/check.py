@@ -60,7 +60,7 @@ def _indented(rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float) -> list[tuple[str, str]]:
-    """What is the same for all data that differ in one record."""
+    """Public facts: they are the same for all data that differ in one record."""
     kinds = f" ({', '.join(public.formats)})" if public.formats else ""
     asked = not public.declared and public.layout in ("arrays", "labels.csv", "parquet")
     declared = "; read from the records and taken to be public: --classes declares them" if asked else ""
@@ -74,7 +74,7 @@ def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float) -> li
 
 
 def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> list[tuple[str, str]]:
-    """What depends on single records."""
+    """Private facts: they depend on single records."""
     counts = [f"{_text.printable(name)} {count:,}" for name, count in zip(public.class_names, private.class_counts)]
     found = [("per class", _listed(counts))]
     if private.sizes:
@@ -95,7 +95,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _method(choice: registry.Choice, facts: DataFacts, epsilon: float) -> list[tuple[str, str]]:
-    """Which method is taken, how long it takes, and how useful its images were on other data."""
+    """The method that is taken, how long it takes, and how useful its images were on other data."""
     found = [(choice.method, choice.why)]
     if choice.method != registry.DEFAULT:
         found.append(("otherwise", f"--method {registry.DEFAULT} trains DataLens' teachers; `datalens methods` has "
@@ -121,7 +121,7 @@ def _slowness() -> float:
 
 
 def _commands(args: argparse.Namespace, place: str, public: surveys.SurveyedFacts) -> list[str]:
-    """What to type next, by public facts alone."""
+    """Commands to type next, by public facts alone."""
     name = _text.without_folders(place).partition(":")[2] or place
     stem = os.path.splitext(name)[0]
     run = os.path.join("runs", stem)

@@ -65,7 +65,7 @@ def image_size(text: str) -> tuple[int, int]:
 
 def pictures(args: argparse.Namespace, place: str, shape: tuple[int, int, int] | None = None, *,
              num_classes: int | None = None, skip_unreadable: bool = False) -> datasets.Pictures:
-    """What becomes of pictures: what the flags say, else what leads to the images that there are.
+    """Choices about pictures: the flags' own, else those that lead to the images that there are.
 
     Args:
       args: flags, those of `add_picture_arguments` among them or not.

@@ -167,7 +167,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
 
 def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None
               ) -> datasets.Pictures:
-    """What becomes of real pictures, so that they are like the synthetic images."""
+    """Choices that make real pictures like the synthetic images."""
     shape, num_classes, skip = None, None, args.skip_unreadable
     if config is not None and (args.dataset is None or data_registry.decodes_pictures(place)):
         shape, num_classes, skip = config.image_shape, config.num_classes, skip or config.skip_unreadable

@@ -1,4 +1,4 @@
-"""What long commands have in common: progress, an end on request, the command that continues, and the last screen."""
+"""Parts that long commands share: progress, an end on request, the command that continues, and the last screen."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def resume_command(folder: pathlib.Path) -> str:
 
 
 def unfinished(folder: pathlib.Path) -> str | None:
-    """What to say about a run folder whose training has not ended; None of any other folder or file."""
+    """Says that the training of a run folder has not ended; None for any other folder or file."""
     if not (folder / "private" / "data.json").is_file() or (folder / "privacy.json").exists():
         return None
     return f"{folder} holds no finished run: its training was interrupted. Continue with: {resume_command(folder)}"
@@ -157,7 +157,7 @@ def check_finished(folder: pathlib.Path) -> None:
 
 
 def last_screen(folder: pathlib.Path, place: str, statement: Mapping[str, Any]) -> str:
-    """Where everything of a finished run is, what may be shared with whom, and what to do next.
+    """Tells where everything of a finished run is, what may be shared with whom, and what to do next.
 
     Args:
       folder: of the run.

@@ -180,7 +180,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: Plan, options
 
 
 class Plan(NamedTuple):
-    """What is trained on what.
+    """A method's settings and the data that it trains on.
 
     Attributes:
       config: settings of the run.
@@ -285,7 +285,7 @@ def _loaded(args: argparse.Namespace, config: MethodConfig, place: str) -> datas
 
 
 def _pictures(args: argparse.Namespace, config: MethodConfig, place: str) -> datasets.Pictures:
-    """What becomes of pictures in a run with these settings."""
+    """Choices about pictures in a run with these settings."""
     return common.pictures(args, place, config.image_shape, num_classes=config.num_classes,
                            skip_unreadable=config.skip_unreadable)
 

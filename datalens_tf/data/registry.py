@@ -129,7 +129,7 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
 
 def survey(name: str, *, data_dir: str | None = None, classes: Sequence[str] | None = None,
            pictures: datasets.Pictures | None = None) -> surveys.Survey:
-    """What is known of the train split before anything is trained, the public apart from the private.
+    """Surveys the train split before anything is trained, the public facts apart from the private ones.
 
     Of a folder, only the headers of its files are read.
 

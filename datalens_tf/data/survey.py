@@ -1,4 +1,4 @@
-"""What is known of data before anything is trained on it: what may be said to everybody, and what may not."""
+"""Facts about data before anything is trained on it: those that may be said to everybody, and those that may not."""
 
 import dataclasses
 import pathlib
@@ -61,7 +61,7 @@ class PrivateFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What is known of data, the public apart from the private."""
+    """Facts about data, the public ones apart from the private ones."""
 
     public: SurveyedFacts
     private: PrivateFacts

@@ -95,7 +95,7 @@ class DataLensConfig(VotingConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> DataLensConfig:
-        """As `VotingConfig.for_data`; with the default's noise per teacher, or what pays for some steps at least.
+        """Extends `VotingConfig.for_data`: noise is the default's per teacher, or what pays for some steps at least.
 
         Fewer teachers with the same noise per teacher cost more, by the square. Where too few steps would be left, the
         noise is calibrated to `_FEWEST_STEPS` of them.

@@ -173,7 +173,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
 
     @contextlib.contextmanager
     def _computing(self, release: int) -> Iterator[None]:
-        """What the exact sums of a release are computed within."""
+        """The context that the exact sums of a release are computed within."""
         plan = self.config.release_charges
         if release <= len(plan) - self.config.num_optional:
             self._tell("on_progress", f"{release} of {len(plan)}", (release - 1) / len(plan))

@@ -49,7 +49,7 @@ class FetchSgdConfig(CompressedConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> typing.Self:
-        """As `VotingConfig.for_data`; votes are on half of an image's coordinates at most."""
+        """Extends `VotingConfig.for_data`: votes are on half of an image's coordinates at most."""
         return super().for_data(facts, epsilon, {"top_k": min(cls().top_k, -(-facts.dimension // 2)), **given})
 
     def _check(self) -> None:

@@ -83,7 +83,7 @@ class GsWganConfig(CriticConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> typing.Self:
-        """As `MethodConfig.for_data`; discriminators are no more than have enough records each."""
+        """Extends `MethodConfig.for_data`: discriminators are no more than have enough records each."""
         default = cls.for_budget(epsilon)
         return default.replace(**{
             "num_discriminators": min(default.num_discriminators, facts.num_teachers), **given})

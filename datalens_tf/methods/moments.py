@@ -204,7 +204,7 @@ def _points(dataset: datasets.Dataset, view: View) -> Groups:
 
 
 def _together(groups: Groups) -> Groups:
-    """The same vectors, all of one row."""
+    """Vectors as they are, all assigned to one row."""
     return lambda: ((vectors, np.zeros_like(rows)) for vectors, rows in groups())
 
 

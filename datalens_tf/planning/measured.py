@@ -1,4 +1,4 @@
-"""How useful the images of measured runs were: a table in the package, for a first guess about other data.
+"""A table of measured runs and how useful their images were, for a first guess about other data.
 
 Each row of `measured.csv` is one run with a method's defaults: what is public about its data, the budget, the accuracy
 on real test records of a classifier that learned from synthetic images, that of one which learned from the training

@@ -1,4 +1,4 @@
-"""What stands between strangers and the REST application: who may ask, how much, and for how long."""
+"""The guard between strangers and the REST application: who may ask, how much, and for how long."""
 
 import asyncio
 import contextlib

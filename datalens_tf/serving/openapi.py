@@ -53,7 +53,7 @@ def _object(*required: str, **properties: Any) -> dict[str, Any]:
 
 
 def _operation(summary: str, schema: dict[str, Any] | None, *errors: int) -> dict[str, Any]:
-    """What a method answers: JSON of this schema, or text, or one of the errors."""
+    """Answers of a method: JSON of this schema, or text, or one of the errors."""
     content = {"text/plain": {"schema": {"type": "string"}}} if schema is None else {
         "application/json": {"schema": schema}}
     return {"summary": summary, "responses": {

@@ -82,7 +82,7 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 
 class _Endpoints:
-    """What each address answers."""
+    """The answers of each address."""
 
     def __init__(self, models: Models):
         self._models = models

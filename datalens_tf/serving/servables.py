@@ -29,7 +29,7 @@ _LATENCIES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 6e7]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What strangers may take.
+    """Limits on what strangers may take.
 
     Attributes:
       body: bytes of a REST request.
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 def invalid(message: str) -> Refused:
-    """What is wrong with a request."""
+    """An error that tells what is wrong with a request."""
     return Refused(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 

@@ -1,4 +1,4 @@
-"""What a long command tells while it works: the stages ahead, how far it is, what is spent, and how long it may take.
+"""Progress of a long command: the stages ahead, how far it is, what is spent, and how long it may take.
 
 Methods name their stages to their callbacks; `Progress` is the callback that shows them. Without it nothing is shown,
 so a run from Python is silent unless it is given one. Estimates follow from public facts (the settings, the number of
@@ -29,7 +29,7 @@ _TICK = 0.25  # seconds, after which the thread looks again
 
 
 class Facts(Protocol):
-    """What is public about the records, see `described`."""
+    """Public facts about the records, see `described`."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Facts(Protocol):
 
 
 def described(data: Facts, adjacency: str, num_records: int) -> str:
-    """What was loaded, in words that are public: the number of records only where neighbours replace a record."""
+    """Describes what was loaded by public facts: the number of records only where neighbours replace a record."""
     height, width, channels = data.image_shape
     count = f"{num_records:,} records, " if adjacency == "replace-one" else ""
     return (f"{data.name}: {count}{data.num_classes:,} classes, {height} x {width} "
@@ -253,7 +253,7 @@ class Progress(Callback):
         return None if part.estimate is None else max(part.estimate - elapsed, 0.1 * elapsed)
 
     def _line(self) -> str:
-        """Where the run is."""
+        """The line that tells where the run is."""
         part = self._now
         if part is None:
             return ""

@@ -141,7 +141,7 @@ def _some(sources: Iterator[decoding.Source | None], refused: dict[int, str]) ->
 
 
 def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures) -> surveys.Survey:
-    """What is known of a folder by names and headers; see `registry.survey`."""
+    """Surveys a folder by names and headers; see `registry.survey`."""
     listing = _listing(name, "train", classes, pictures)
     shape, names = pictures.image_shape, listing.class_names if classes is None else tuple(classes)
     refused: dict[int, str] = {}
