@@ -129,8 +129,8 @@ class DataConfig(Settings):
         _check_declared)
 
     skip_unreadable: bool = setting(
-        False, "Files that cannot be read as pictures keep their place, count as records and contribute nothing. How "
-        "many they are is private: private/unreadable.txt lists them. Otherwise they are an error.")
+        False, "Unreadable files keep their place, and contribute nothing. They count as records. How many they are is "
+        "private: private/unreadable.txt lists them. Otherwise they are an error.")
 
     GROUP: typing.ClassVar[str] = "data"
     CHOSEN: typing.ClassVar[str]

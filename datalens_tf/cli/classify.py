@@ -29,7 +29,7 @@ _MODELS = ("model", "features")
 
 def _add_arguments(parser: Parser) -> None:
     common.add_run_arguments(parser)
-    common.add_picture_arguments(parser)
+    common.add_picture_arguments(parser, unlabelled=False)
     # The probability follows from the batch size and the number of records.
     add_settings(parser, ClassifierConfig, set(declared(ClassifierConfig)) - {"sampling_probability"}, brief=True)
 

@@ -43,15 +43,21 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_progress_arguments(parser)
 
 
-def add_picture_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say what becomes of pictures; they are public, and depend on no picture."""
+def add_picture_arguments(parser: argparse.ArgumentParser, *, unlabelled: bool = True) -> None:
+    """Adds the flags that say what becomes of pictures; they are public, and depend on no picture.
+
+    Args:
+      parser: gets them.
+      unlabelled: whether records may be without classes.
+    """
     parser.add_argument("--image_size", type=image_size, default=None, metavar="H[xW]",
-                        help="size that pictures are cut and resampled to, 28 or 48x64 for example (default: "
-                             f"{DEFAULT_IMAGE_SIZE[0]} for files of pictures, and that of other data)")
+                        help="size that pictures are cut and resampled to (default for files: "
+                             f"{DEFAULT_IMAGE_SIZE[0]})")
     parser.add_argument("--color", choices=tuple(COLORS), default=None,
-                        help=f"colours of the images (default: {DEFAULT_COLOR} for files of pictures, and those of "
-                             "other data)")
-    parser.add_argument("--unlabelled", action="store_true", default=False, help="there is one class, of all records")
+                        help=f"colours of the images (default for files: {DEFAULT_COLOR})")
+    if unlabelled:
+        parser.add_argument("--unlabelled", action="store_true", default=False,
+                            help="there is one class, of all records")
 
 
 def image_size(text: str) -> tuple[int, int]:

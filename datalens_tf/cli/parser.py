@@ -59,10 +59,9 @@ class Parser(argparse_flags.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
                          formatter_class=functools.partial(argparse.HelpFormatter, max_help_position=32,
                                                            width=help_width()))
-        for action in self._actions:
-            if "--helpfull" in action.option_strings:  # absl's own flags, which hardly anybody needs.
-                action.help = argparse.SUPPRESS
-        self.add_argument("--debug", action="store_true", help="show tracebacks and TensorFlow's own messages")
+        for action in self._actions:  # --help, which was just typed, and --helpfull: absl's own flags.
+            action.help = argparse.SUPPRESS
+        self.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
 
     def parse(self) -> argparse.Namespace:
         """The flags that the words give; raises InvalidArgumentError."""

@@ -29,7 +29,7 @@ with epy.lazy_imports():
 
 def _add_arguments(parser: Parser) -> None:
     common.add_run_arguments(parser)
-    common.add_picture_arguments(parser)
+    common.add_picture_arguments(parser, unlabelled=False)
     parser.add_argument("--budgets", default=None, metavar="LIST",
                         help="public epsilons: EPSILON:SHARE,... such as 1:0.5,3:0.5; or FILE.npy")
     add_settings(parser, PateClassifierConfig, brief=True)

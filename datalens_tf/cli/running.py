@@ -30,10 +30,9 @@ def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say how much a command tells while it works."""
     how_much = parser.add_mutually_exclusive_group()
     how_much.add_argument("--quiet", action="store_true", default=False,
-                          help="print results and errors only; --verbose prints all steps")
+                          help="only results and errors; --verbose: all steps, --log_file FILE: there")
     how_much.add_argument("--verbose", action="store_true", default=False, help=argparse.SUPPRESS)
-    parser.add_argument("--log_file", default=None, metavar="FILE",
-                        help="append all steps to a file, which stays with the records")
+    parser.add_argument("--log_file", default=None, metavar="FILE", help=argparse.SUPPRESS)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import socket
 import numpy as np
 import pytest
 
+from datalens_tf.data.datasets import Pictures
 from datalens_tf.data.registry import load_dataset
 from tests.cli.commands import refused
 
@@ -25,7 +26,7 @@ def test_sample_to_pictures_that_are_a_data_set(finished, tmp_path, datalens):
     folder = tmp_path / "pictures"
     words = "sample", "--model", finished / "generator/1", "--labels=3,5", "--num_samples=5", "--output", folder
     assert datalens(*words)[0] == 0
-    dataset = load_dataset(f"folder:{folder}")
+    dataset = load_dataset(f"folder:{folder}", pictures=Pictures(image_size=(8, 8), color="grey"))
     assert dataset.class_names == ("3", "5") and np.bincount(dataset.labels).tolist() == [3, 2]
     assert dataset.image_shape == (8, 8, 1)
     refused(datalens(*words), "new or empty folder")
