@@ -197,7 +197,8 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         data = tiny.dataset()
         other = self.make(tmp_path).fit(data.images, data.labels)
         assert ledgers.charges(run.folder) == ledgers.charges(other.folder)
-        assert not np.array_equal(run.sample(9, seed=0)[0], other.sample(9, seed=0)[0])
+        # Few steps move few pixels by a whole level, so that it takes many images to see it.
+        assert not np.array_equal(run.sample(999, seed=0)[0], other.sample(999, seed=0)[0])
 
     @pytest.mark.once_per_family
     @pytest.mark.parametrize("loss", ledgers.LOSSES)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.data.datasets import to_unit
-from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, InvalidArgumentError
+from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods.dp_merf import DpMerfConfig
@@ -100,7 +100,7 @@ class TestDpMerfWithAutoencoder(PrivateSynthesizerConformance):
             raise KeyboardInterrupt
 
         data = tiny.dataset()
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patched, pytest.raises(TrainingInterrupted, match="release 2 of 2"):
             patched.setattr(MeanEmbedding, "sums", killed)
             self.make(tmp_path).fit(data.images, data.labels)
         run = self.make(tmp_path).fit(data.images, data.labels)

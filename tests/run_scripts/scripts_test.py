@@ -31,6 +31,7 @@ COMMANDS = {
     "reproduce/cifar10.sh": [["digits", "1", "10"]],
     "benchmarks/distributed_rounds.py": [["--repeats", "1", "--actors", "1"]],
     "benchmarks/large_banks.py": [["--teachers", "4", "--folder", "{tmp}"]],
+    "benchmarks/load_pictures.py": [["--count", "20", "--side", "64"]],
     "benchmarks/mechanisms.py": [["--repeats", "1", "--teachers_share", "0.002"]],
     "benchmarks/noise.py": [["--repeats", "1"]],
     "benchmarks/serving.py": [["--repeats", "1", "--num_images", "10"]],
