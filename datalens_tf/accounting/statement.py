@@ -153,6 +153,13 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
     }
 
 
+# Where kinds of data with names of classes have these from.
+_CLASSES_OF = {
+    "folder": "the sub-folders, or of the labels where a table has them",
+    "parquet": "the files' description or, without one, of the labels",
+}
+
+
 def _classes(config: RunSettings) -> str:
     """Source of the public list of classes, in words."""
     count = f"the {config.num_classes} classes" if config.num_classes else "the classes"
@@ -160,9 +167,11 @@ def _classes(config: RunSettings) -> str:
     if config.classes is not None:
         return (f"Names and number of {count} were declared to be public. A record of any other class keeps its place "
                 "and contributes nothing; how many such records there are is not released.")
-    if kind == "folder":
-        return (f"Names and number of {count} are those of the sub-folders, and are taken to be public. A record that "
-                "is alone in its class would show in them: declared classes do not depend on records.")
+    if config.num_classes == 1:
+        return "There is one class, of all records."
+    if kind in _CLASSES_OF:
+        return (f"Names and number of {count} are those of {_CLASSES_OF[kind]}, and are taken to be public. A record "
+                "that is alone in its class would show in them: declared classes do not depend on records.")
     if has_public_classes(config.dataset):
         return f"Names and number of {count} are those of the data set's public description."
     return (f"The number of {count} was read from the private labels, as the largest one plus one, and is taken to be "

@@ -93,12 +93,15 @@ def test_the_statement_says_on_which_data_constants_were_chosen(dataset, among):
 @pytest.mark.parametrize("changes, said", [
     ({"dataset": "npz:data.npz"}, "The number of the 10 classes was read from the private labels"),
     ({"dataset": "arrays"}, "The number of the 10 classes was read from the private labels"),
-    ({"dataset": "folder:pictures"}, "are those of the sub-folders, and are taken to be public"),
+    ({"dataset": "folder:pictures"}, "are those of the sub-folders, or of the labels where a table has them, and are "
+                                     "taken to be public"),
+    ({"dataset": "parquet:pictures"}, "are those of the files' description or, without one, of the labels, and are"),
+    ({"dataset": "folder:pictures", "num_classes": 1}, "There is one class, of all records."),
     ({"dataset": "mnist"}, "the data set's public description"),
     ({"dataset": "tfds:anything"}, "the data set's public description"),
     ({"dataset": "npz:data.npz", "classes": tuple("abcdefghij")}, "of the 10 classes were declared to be public")])
 def test_the_statement_says_where_the_classes_are_from(changes, said):
-    statement = make(config=CONFIG.replace(num_classes=10, **changes))
+    statement = make(config=CONFIG.replace(**{"num_classes": 10, **changes}))
     assert said in statement["assumptions"][-1] and said in " ".join(render_text(statement).split())
     assert ("private labels" in render_text(statement)) == ("read from" in said)
 
