@@ -59,6 +59,7 @@ class TestEpsilon:
         expected = 0.516 + 11.512925464970229 / 24
         assert accountants.epsilon(MNIST_1, 86, DELTA, "classic_rdp") == pytest.approx(expected, rel=1e-12)
 
+    @pytest.mark.slow
     def test_classic_rdp_by_integration(self):
         mu = math.sqrt(86) / MNIST_1.noise_multiplier
         oracle = min(renyi_divergence_by_integration(order, mu) + math.log(1 / DELTA) / (order - 1)

@@ -90,6 +90,7 @@ def test_owners_records_are_counted_together(tmp_path):
         open_run(files, config, {"num_records": [10, 30]}, event)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_allowed_goes_on_and_says_so(tmp_path):
     config = dataclasses.replace(tiny.CONFIG, delta=0.05, allow_large_delta=True, insecure_noise_seed=None, num_steps=1)
     data = tiny.dataset(200)

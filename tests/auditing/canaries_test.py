@@ -36,6 +36,7 @@ def audit(folder, num_teachers=N, **changes):
                           num_canaries=num_teachers, options=OPTIONS, **{"noise": RoundedGaussianNoise(), **changes})
 
 
+@pytest.mark.slow
 def test_a_run_that_is_in_order_shows_less_than_it_claims_and_disturbs_nobody(tmp_path):
     found = audit(tmp_path, num_teachers=80, confidence=1 - 1e-6)
     assert found["num_teachers_disturbed"] == 0

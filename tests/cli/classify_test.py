@@ -39,6 +39,7 @@ def make_folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_interrupted_resumed_and_asked_again(folder, classify):
     assert len(PrivacyLedger.read(folder / "ledger.jsonl").charges) == 2 and not (folder / "privacy.json").exists()
     refused(classify("--output_dir", folder, *TINY), "holds a run", "--resume")

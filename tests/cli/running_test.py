@@ -117,6 +117,7 @@ def test_what_an_unfinished_run_has_spent_is_said_with_the_same_line(unfinished,
     assert status == 0 and "gdp" in out and f"{unfinished} holds no finished run" in err and "--resume" in err
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_last_screen_work(unfinished, tmp_path, datalens, small_protocol):
     folder = shutil.copytree(unfinished, tmp_path / "it's a $RUN")
     status, out, err = datalens("train", "--resume", "--output_dir", folder)
@@ -180,6 +181,20 @@ def test_a_log_file_has_a_place_of_its_own(name, text, tmp_path, datalens):
     refused(datalens("train", "--dataset=digits", f"--output_dir={tmp_path / 'run'}", f"--log_file={tmp_path / name}"),
             text)
     assert not (tmp_path / "run").exists()
+
+
+def test_public_files_of_a_run_do_not_hold_what_progress_says(tmp_path, datalens, monkeypatch):
+    """How long things take may depend on records."""
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
+    folder = tmp_path / "run"
+    status, _, err = datalens("train", "--method=dp_merf", *FLAGS, *METHODS["dp_merf"], f"--output_dir={folder}",
+                              "--verbose")
+    said = [line.encode() for line in err.splitlines() if line.startswith(("[", "done:", "stages:"))]
+    assert status == 0 and any(line.startswith(b"done:") for line in said), err
+    for path in folder.rglob("*"):
+        if path.is_file() and "private" not in path.parts:
+            content = path.read_bytes()
+            assert not any(line in content for line in said), path
 
 
 def test_a_program_that_is_not_on_the_path_is_named_in_full(monkeypatch):

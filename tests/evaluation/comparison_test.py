@@ -30,6 +30,7 @@ def folder(root, name, *, accuracy=0.5, statement=(), metrics=(), utility=(), co
     return place
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_seeds_are_one_row(tmp_path):
     config = DataLensConfig(dataset="digits")
     accuracies = (0.5, 0.6, 0.8)

@@ -12,6 +12,7 @@ from tests.methods.voted import TEACHERS, VotedConformance
 CONFIG = D2PFedConfig(**TEACHERS, num_levels=4)
 
 
+@pytest.mark.slow  # Its family's first class is quick.
 class TestD2PFed(VotedConformance):
     CONFIG = CONFIG
     FIRST_OF_ITS_FAMILY = False

@@ -32,6 +32,7 @@ def average(data, config=KNOWN):
                             RoundedGaussianNoise())
 
 
+@pytest.mark.slow  # Its family's first class is quick.
 class TestFedAvgGan(PrivateSynthesizerConformance):
     FIRST_OF_ITS_FAMILY = False  # DP-GAN is.
     CONFIG = CONFIG

@@ -12,6 +12,7 @@ from tests.methods.voted import TEACHERS, VotedConformance
 CONFIG = FetchSgdConfig(**TEACHERS, top_k=5, sketch_rows=3, sketch_columns=32)
 
 
+@pytest.mark.slow  # Its family's first class is quick.
 class TestFetchSgd(VotedConformance):
     CONFIG = CONFIG
     FIRST_OF_ITS_FAMILY = False

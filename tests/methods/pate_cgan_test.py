@@ -26,6 +26,7 @@ class TestPateCgan(VotedConformance):
             3 * (statement["threshold_noise_stddev"]**-2 + 2 * statement["noise_stddev"]**-2), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_run_with_calibrated_noise_is_resumed_with_the_settings_that_it_was_given(tmp_path, capsys):
     words = ["train", "--preset=digits", "--method=pate_cgan", "--epsilon=5", "--num_steps=1", "--student_steps=1",
              "--num_teachers=8", "--warmup_teacher_steps=1", "--generator_filters=4", "--generator_units=8",

@@ -11,6 +11,7 @@ from tests.methods.voted import TEACHERS, VotedConformance
 CONFIG = PateGanConfig(**TEACHERS, student_steps=2, student_batch_size=4, replay_releases=2)
 
 
+@pytest.mark.slow  # Its family's first class is quick.
 class TestPateGan(VotedConformance):
     CONFIG = CONFIG
     FIRST_OF_ITS_FAMILY = False

@@ -145,6 +145,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, reference, optio
     assert len(trainer.ledger.charges) == 5
 
 
+@pytest.mark.slow
 def test_the_warm_up_can_be_interrupted_and_resumed(tmp_path):
     config, seen = CONFIG.replace(warmup_teacher_steps=12, num_steps=1), []
 

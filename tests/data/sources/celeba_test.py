@@ -134,6 +134,7 @@ def test_all_pictures_are_taken_where_reduced_ones_are_there_too(prepared, rows,
     assert load_dataset("celeba_gender", data_dir=str(tmp_path)).labels.any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir(os.path.join(os.environ.get("TFDS_DATA_DIR", ""), "celeba_64")),
                     reason="TFDS_DATA_DIR has no celeba_64")
 def test_real_faces():

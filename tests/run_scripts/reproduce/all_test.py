@@ -203,6 +203,7 @@ END
 """
 
 
+@pytest.mark.slow
 def test_a_killed_queue_goes_on_where_it_was(tmp_path):
     program = tmp_path / "python"
     program.write_text(PROGRAM.format(python=sys.executable))
