@@ -77,14 +77,14 @@ def test_a_shared_optimizer_slot_is_caught(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_records_in_every_teacher_are_caught(tmp_path, monkeypatch):
-    def everywhere(num_records, num_teachers, seed):
-        shards = partition(num_records, num_teachers, seed)
+    def everywhere(dataset, num_teachers, seed):
+        shards = partition(dataset, num_teachers, seed)
         shards[:, 1] = shards[0, 0]  # The first teacher's canary, with everybody.
         return shards
 
-    partition = trainer_module.partition_indices
+    partition = trainer_module.teacher_indices
     for module in (trainer_module, canaries_module):
-        monkeypatch.setattr(module, "partition_indices", everywhere)
+        monkeypatch.setattr(module, "teacher_indices", everywhere)
     assert audit(tmp_path)["num_teachers_disturbed"] > N / 4  # All whose own coin is not the first's.
 
 
