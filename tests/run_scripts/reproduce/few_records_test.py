@@ -26,21 +26,22 @@ def test_a_stopped_table_goes_on_and_records_are_not_tested_on_themselves(script
 
     def measured(column, train, chosen, test, epsilon, args):
         calls.append((column, len(chosen), epsilon, len(test[1])))
-        if len(calls) == 4:
+        if len(calls) == 5:
             raise KeyboardInterrupt
         return {"method": "", "accuracy": "0.5", "seconds": "1"}
 
     monkeypatch.setattr(script, "measured", measured)
     monkeypatch.setattr(sys, "argv", ["few_records.py", f"--output_dir={tmp_path}", "--datasets", "digits", "--sizes",
-                                      "20", "30", "--columns", "real", "control", "--epsilons", "1"])
+                                      "20", "30", "--columns", "real", "control", "--epsilons", "1", "3"])
     with pytest.raises(KeyboardInterrupt):
         script.main()
     script.main()
-    assert [call[:3] for call in calls[3:]] == 2 * [("control", 30, 1.0)] and len(calls) == 5
+    assert [call[:3] for call in calls[4:]] == 2 * [("control", 30, 1.0)] + [("control", 30, 3.0)]
     with (tmp_path / "few_records.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["column"], row["records"]) for row in rows] == [
-        ("real", "20"), ("control", "20"), ("real", "30"), ("control", "30")]
+    assert [(row["column"], row["records"], row["epsilon"]) for row in rows] == [
+        (column, records, epsilon) for records in ("20", "30")
+        for column, epsilon in (("real", ""), ("control", "1"), ("control", "3"))]
 
 
 @pytest.mark.parametrize("column", ["default", "merf", "control", "old"])
