@@ -16,38 +16,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from datalens_tf.training.callbacks import Callback, Stage, StepReport
 
-if TYPE_CHECKING:  # Loaded where there is a terminal.
+if TYPE_CHECKING:  # Loaded where there is a terminal, or records.
     import tqdm
+
+    from datalens_tf.data.datasets import PublicFacts
 
 FIRST_SECONDS = 3.0  # A command that is refused before has said one line.
 LINE_SECONDS = 9.5  # between two plain lines, so that it is never silent for ten
 _TICK = 0.25  # seconds, after which the thread looks again
 
 
-class Facts(Protocol):
-    """Public facts about the records, see `described`."""
-
-    @property
-    def name(self) -> str:
-        """Name that public files have for the data."""
-        ...
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(H, W, C)."""
-        ...
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes Y."""
-        ...
-
-
-def described(data: Facts, adjacency: str, num_records: int) -> str:
+def described(data: PublicFacts, adjacency: str, num_records: int) -> str:
     """Describes what was loaded by public facts: the number of records only where neighbours replace a record."""
     height, width, channels = data.image_shape
     count = f"{num_records:,} records, " if adjacency == "replace-one" else ""
