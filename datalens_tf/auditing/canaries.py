@@ -156,7 +156,7 @@ def _attack_releases(trainer: Trainer, with_all: TeacherBank, without: TeacherBa
         largest = max(largest, float(np.linalg.norm(change, axis=1).max()))
         gram += change @ change.T
         moment += change @ (noisy - _validate.known("votes", base, "to be what the teachers voted")).ravel()
-        student.train(latents, labels, trainer.mechanism.postprocess(noisy))
+        student.train(latents, labels, trainer.mechanism.direction(noisy, step))  # As `Trainer` does.
     # sigma^2 per vote against the coins' variance 1/4; the small number is for a noise of 0.
     ridge = 4 * config.noise_scale**2 * _noise_is_on(trainer) + 1e-6
     centred = moment - gram.sum(axis=1) / 2
@@ -172,9 +172,10 @@ class _OwnVotes:
     """Votes of each of a bank's first M teachers, which the bank itself never shows."""
 
     def __init__(self, config: VotingConfig, mechanism: Mechanism, count: int):
-        self._config, self._mechanism, self._count = config, mechanism, count
+        self._config, self._count = config, count
         self._models = functools.lru_cache(lambda size: build_teachers(config, size))
-        self._votes = tf.function(self._compressed, autograph=False)
+        self._votes = tf.function(lambda size, images, one_hot, seeds, step: mechanism.votes(
+            self._models(size), images, one_hot, seeds, step), autograph=False)
 
     def __call__(self, bank: TeacherBank, images: tf.Tensor, labels: tf.Tensor, step: int) -> np.ndarray:
         """float32 [M, m, d]."""
@@ -186,13 +187,10 @@ class _OwnVotes:
             for variable, weight in zip(model.trainable_variables, weights):
                 variable.assign(tf.cast(weight, variable.dtype))
             seeds = tf.constant([rng.tensorflow_seed(self._config.seed, "votes", step, first + i) for i in range(size)])
-            votes.append(self._votes(size, images, tf.one_hot(labels, self._config.num_classes), seeds).numpy())
+            one_hot = tf.one_hot(labels, self._config.num_classes)
+            votes.append(self._votes(size, images, one_hot, seeds, tf.constant(step)).numpy())
             first += size
         return np.concatenate(votes)[:self._count]
-
-    def _compressed(self, size, images, one_hot, seeds):
-        gradients = self._models(size).image_gradients(images, one_hot)
-        return self._mechanism.compress(tf.reshape(gradients, [size, tf.shape(images)[0], -1]), seeds)
 
 
 def _num_disturbed(trained: TeacherBank, with_all: TeacherBank, without: TeacherBank, coins: np.ndarray) -> int:

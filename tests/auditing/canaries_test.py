@@ -1,6 +1,7 @@
 """The audit of training: quiet where all is well, loud where teachers share something or the noise is off."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from datalens_tf.auditing.releases import best_one_run_bound
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise
+from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.training import teachers
 from datalens_tf.training import trainer as trainer_module
 from tests.training import tiny
@@ -86,6 +88,19 @@ def test_records_in_every_teacher_are_caught(tmp_path, monkeypatch):
     for module in (trainer_module, canaries_module):
         monkeypatch.setattr(module, "teacher_indices", everywhere)
     assert audit(tmp_path)["num_teachers_disturbed"] > N / 4  # All whose own coin is not the first's.
+
+
+@pytest.mark.slow
+def test_what_is_trained_again_follows_the_direction_that_training_took(tmp_path):
+    """Of a mechanism whose direction is not what it postprocesses: else teachers would see other images, and differ."""
+    class Turned(TopAgg):
+        def direction(self, noisy, step):
+            return (-1.0)**step * super().direction(noisy, step)
+
+    small = CONFIG.replace(num_teachers=8, num_steps=3, vote_threshold=None)
+    turned = Turned(**{field.name: getattr(small.mechanism(), field.name) for field in dataclasses.fields(TopAgg)})
+    found = audit_training(small, DATASET, tmp_path, num_canaries=8, mechanism=turned, noise=RoundedGaussianNoise())
+    assert found["num_teachers_disturbed"] == 0
 
 
 def test_canaries_change_one_record_of_their_own_teacher():
