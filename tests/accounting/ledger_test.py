@@ -1,4 +1,5 @@
 import hashlib
+import io
 import json
 import math
 import os
@@ -266,6 +267,42 @@ class TestDamage:
         path.write_text(json.dumps(header) + "\n")
         with pytest.raises(LedgerError, match="line 1 is no header of version 1 or 2"):
             PrivacyLedger.open(path)
+
+
+    @pytest.mark.parametrize("changes, complaint", [
+        ({"index": 0}, "line 3 is not charge 1"), ({"kind": "note"}, "line 3 is not charge 1"),
+        ({"event": {"type": "NeighboringRelation"}}, "line 3 has unexpected content .*to be an event")])
+    def test_a_line_with_a_fresh_hash_must_still_be_the_next_charge(self, path, changes, complaint):
+        create(path, 2)
+        *lines, last = map(json.loads, path.read_bytes().splitlines())
+        last = {name: value for name, value in last.items() if name != "hash"} | changes
+        digest = hashlib.sha256((lines[-1]["hash"] + json.dumps(last, sort_keys=True)).encode()).hexdigest()
+        path.write_text("".join(json.dumps(line) + "\n" for line in (*lines, last | {"hash": digest})))
+        with pytest.raises(LedgerError, match=complaint):
+            PrivacyLedger.open(path)
+
+
+def test_a_ledger_that_was_only_read_grants_nothing(path):
+    create(path, 1)
+    content = path.read_bytes()
+    with pytest.raises(LedgerError, match="opened to be read only"):
+        PrivacyLedger.read(path).spend(STEP, step=1)
+    assert path.read_bytes() == content
+
+
+def test_a_line_that_the_disk_took_in_part_grants_nothing_and_is_counted(path, monkeypatch):
+    ledger = create(path, 1)
+
+    class FullDisk(io.FileIO):
+        def write(self, line):
+            return super().write(line[:-9])
+
+    monkeypatch.setattr(
+        "datalens_tf.accounting.ledger.open", lambda name, *_, **__: FullDisk(name, "r+"), raising=False)
+    with pytest.raises(LedgerError, match="could not be written in full: free disk space"):
+        ledger.spend(STEP, step=1)
+    monkeypatch.undo()
+    assert PrivacyLedger.open(path).num_charges == 2
 
 
 def test_reading_counts_a_half_written_line_and_leaves_the_file_alone(path):

@@ -5,11 +5,13 @@ import pathlib
 import re
 import shutil
 
+import dp_accounting
 import onnx
 import pytest
 import tensorflow as tf
 
 from datalens_tf import _checksums
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.auditing.verification import verify
 from datalens_tf.cli import main
 from datalens_tf.errors import DataLensError
@@ -152,3 +154,17 @@ def test_a_run_without_its_ledger_and_a_mixed_up_generator_are_noticed(tmp_path)
     assert any("there is no ledger of what was charged" in text for text in failures(run))
     with pytest.raises(DataLensError, match="Found no SavedModel"):
         verify(tmp_path)
+
+
+@pytest.mark.parametrize("planned, charged, complaint", [
+    (0.5, 1.0, "these settings make charges of"), (1.0, 0.5, "which these settings do not make")])
+def test_a_ledger_of_other_noise_than_its_settings_is_noticed(tmp_path, planned, charged, complaint):
+    run = pathlib.Path(shutil.copytree(RELEASED, tmp_path / "run"))
+    honest = PrivacyLedger.read(run / "ledger.jsonl")
+    (run / "ledger.jsonl").unlink()
+    forged = PrivacyLedger.create(
+        run / "ledger.jsonl", epsilon=100.0, delta=honest.delta, accountant=honest.accountant,
+        config_digest=honest.config_digest,
+        step_event=dp_accounting.GaussianDpEvent(planned * honest.step_event.noise_multiplier))
+    forged.spend(dp_accounting.GaussianDpEvent(charged * honest.step_event.noise_multiplier), step=1)
+    assert any(complaint in text for text in failures(run))
