@@ -15,6 +15,7 @@ from datalens_tf.evaluation import charts
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.evaluation.context import Context, Section
 from datalens_tf.evaluation.records import subset
+from datalens_tf.evaluation.verdict import balanced, verdict
 from datalens_tf.training.classifier import FROZEN, Protocol, UtilityResult, tested_result, train_on_synthetic
 
 SUMMARY = "accuracy on real data after training on synthetic data"
@@ -50,9 +51,13 @@ def compute(context: Context) -> Section:
         real = stages.run("utility, real data", lambda: train_or_recall(
             images, labels, test, context.cache, epochs=values["epochs"],
             callbacks=stages.keras_callbacks()))
+        of_real = balanced(confusion_matrix(test.labels, real.probabilities), test.class_names)
         values["real"] = {"accuracy": real.accuracy, "num_train": real.num_synthetic, "seed": real.seed,
-                          "calibrated": values["accuracy_mean"] / real.accuracy}
+                          "calibrated": values["accuracy_mean"] / real.accuracy,
+                          "balanced_accuracy": of_real["balanced_accuracy"],
+                          "auroc_macro": roc_curves(test, [real.probabilities])["auroc_macro"]}
     values["varied"] = context.varied
+    values["verdict"] = verdict(values)
     return Section(values=values, charts={
         "confusion": charts.confusion_chart(values["confusion_matrix"], test.class_names),
         "roc": charts.roc_chart(values["roc_curves"], values["auroc_per_class"], test.class_names)})
@@ -63,7 +68,7 @@ def headline(values: dict[str, Any]) -> str:
     spread = "" if values["accuracy_std"] is None else f" +- {values['accuracy_std']:.4f}"
     return (f"accuracy {values['accuracy_mean']:.4f}{spread} on {values['num_test']} real test records of "
             f"{values['dataset']}, {len(values['per_seed'])} classifier(s)"
-            + ("" if values["follows_protocol"] else ", not by the full protocol"))
+            + ("" if values["follows_protocol"] else ", not by the full protocol") + f"\nverdict  {values['verdict']}")
 
 
 def _asks_real(context: Context) -> bool:
@@ -122,6 +127,7 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
 
     results = [trained(seed) for seed in seeds]
     accuracies = [result.accuracy for result in results]
+    confusion = np.sum([confusion_matrix(test.labels, result.probabilities) for result in results], axis=0)
     first = results[0]
     return {
         "dataset": test.name,
@@ -135,8 +141,8 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
         "protocol_name": protocol.name,
         "follows_protocol": first.epochs == protocol.epochs and first.num_synthetic == protocol.num_synthetic,
         "class_names": list(test.class_names),
-        "confusion_matrix": np.sum(
-            [confusion_matrix(test.labels, result.probabilities) for result in results], axis=0).tolist(),
+        "confusion_matrix": confusion.tolist(),
+        **balanced(confusion, test.class_names),
         **roc_curves(test, [result.probabilities for result in results]),
         "privacy_note": PRIVACY_NOTE,
     }
