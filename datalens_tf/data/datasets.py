@@ -26,6 +26,27 @@ CHUNK = 1000  # records that `chunks` has at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Units:
+    """Patients, for example: each has any number of records, and is protected as a whole.
+
+    Attributes:
+      name: what says whose a record is, as in the setting `unit`.
+      of: number of each record's unit in [0, count), int64 [n]. Private, as is how many records a unit has.
+      count: number of units, public; one without usable records counts, too.
+    """
+
+    name: str
+    of: NDArray[np.int64]
+    count: int
+
+    @classmethod
+    def named(cls, name: str, owners: NDArray[Any]) -> Self:
+        """Units in the order of their names, which are public, given each record's: integers or text [n]."""
+        names, of = np.unique(owners, return_inverse=True)
+        return cls(name=name, of=of.astype(np.int64), count=len(names))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
     """Labelled images.
 
@@ -42,6 +63,7 @@ class Dataset:
         said.
       slots: int64 [n], from 0 on without gaps: records of one slot are never dealt to different teachers. Public, as
         names of files are. None where each record has a slot of its own.
+      units: whose records are whose, where units are protected and not records; None where a record is a unit.
       unreadable: files that could not be read, relative to the data, and why. They hold their places and are not
         usable. Private, how many there are as well.
     """
@@ -55,12 +77,30 @@ class Dataset:
     usable: NDArray[np.bool_] | None = None
     users: NDArray[Any] | None = None
     slots: NDArray[np.int64] | None = None
+    units: Units | None = None
     unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def num_slots(self) -> int:
         """Number of slots, which no method can have more teachers than."""
+        if self.units is not None:
+            return self.units.count
         return len(self) if self.slots is None else int(self.slots.max()) + 1
+
+    @property
+    def num_units(self) -> int:
+        """The public n: number of units, or of records where each is one. How many records units have is private."""
+        return len(self) if self.units is None else self.units.count
+
+    @property
+    def unit(self) -> str | None:
+        """The setting of that name; None where a record is a unit."""
+        return None if self.units is None else self.units.name
+
+    @property
+    def owners(self) -> NDArray[Any] | None:
+        """Whose each record is, for methods that have users: its unit, else its user; None where nobody said."""
+        return self.users if self.units is None else self.units.of
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -186,7 +226,21 @@ def usable_only(dataset: Dataset) -> Dataset:
     return dataclasses.replace(
         dataset, images=dataset.images[dataset.usable], labels=dataset.labels[dataset.usable], usable=None,
         users=None if dataset.users is None else dataset.users[dataset.usable],
+        units=dataset.units and dataclasses.replace(dataset.units, of=dataset.units.of[dataset.usable]),
         slots=None if dataset.slots is None else np.unique(dataset.slots[dataset.usable], return_inverse=True)[1])
+
+
+def unit_sizes(dataset: Dataset) -> NDArray[np.int64]:
+    """Number of usable records that each record's unit has, int64 [n], at least 1; 1 where a record is a unit.
+
+    A record counts as one divided by this, so that a unit counts as the average of its records.
+    """
+    if dataset.units is None:
+        return np.ones(len(dataset), np.int64)
+    of = dataset.units.of
+    counted = of if dataset.usable is None else of[dataset.usable]
+    sizes: NDArray[np.int64] = np.maximum(1, np.bincount(counted, minlength=dataset.units.count))[of]
+    return sizes
 
 
 def shaped(dataset: Dataset, pictures: Pictures) -> Dataset:
@@ -236,15 +290,22 @@ def padded(records: NDArray[Any], size: int) -> NDArray[Any]:
     return np.concatenate([records, np.zeros((size - len(records), *records.shape[1:]), records.dtype)])
 
 
-def chunks(dataset: Dataset, size: int = CHUNK) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Images, float32 in [0, 1], and labels of all records, so many at a time; of no records, one chunk of none."""
+def chunks(dataset: Dataset, size: int = CHUNK
+           ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]:
+    """Images, float32 in [0, 1], labels and `unit_sizes` of all records, so many at a time.
+
+    Of no records, one chunk of none.
+    """
+    sizes = unit_sizes(dataset)
     for start in range(0, max(1, len(dataset)), size):
-        yield to_unit(dataset.images[start:start + size]), dataset.labels[start:start + size]
+        part = slice(start, start + size)
+        yield to_unit(dataset.images[part]), dataset.labels[part], sizes[part]
 
 
 def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = None, *, name: str = "arrays",
                class_names: Sequence[str] | None = None, classes: Sequence[str] | None = None,
-               usable: NDArray[np.bool_] | None = None, users: NDArray[Any] | None = None) -> Dataset:
+               usable: NDArray[np.bool_] | None = None, users: NDArray[Any] | None = None,
+               units: NDArray[Any] | None = None, unit: str = "unit") -> Dataset:
     """Checks arrays and makes a Dataset of them; the order of records is kept.
 
     Args:
@@ -258,14 +319,18 @@ def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = N
         and contributes nothing: it is not usable, its image is black and its label 0. None: all labels are classes.
       usable: bool [n]; None for all.
       users: integers or text [n], who each record is of; None where nobody said.
+      units: integers or text [n], of which patient, for example, each record is: all that one has are protected
+        together. None where a record is a unit.
+      unit: what units are called.
 
     Raises:
       DataError: one line that says what is wrong.
     """
     images = _checked_images(images, name)
     labels = checked_labels(labels, len(images), num_classes, name, declared=classes is not None)
-    if users is not None:
-        check_users(_files.ArrayHeader.of(users), len(labels), name)
+    for owners in (users, units):
+        if owners is not None:
+            check_users(_files.ArrayHeader.of(owners), len(labels), name)
     if classes is not None:
         labels, inside = _places(labels, class_names, classes)
         if not inside.all():
@@ -278,7 +343,8 @@ def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = N
         raise DataError(f"{name}: expected at most {LARGEST_NUM_CLASSES:,} classes, got {num_classes}.")
     return Dataset(images=images, labels=labels, num_classes=num_classes, name=name,
                    class_names=tuple(map(str, range(num_classes)) if class_names is None else class_names),
-                   declared=classes is not None, usable=usable, users=users)
+                   declared=classes is not None, usable=usable, users=users,
+                   units=None if units is None else Units.named(unit, units))
 
 
 def _checked_images(images: ArrayLike, name: str) -> NDArray[Any]:
@@ -319,7 +385,7 @@ def check_images(header: _files.ArrayHeader, name: str) -> None:
 
 
 def check_users(header: _files.ArrayHeader, num_records: int, name: str) -> None:
-    """Raises DataError where shape or type cannot be that of the users whose records they are."""
+    """Raises DataError where shape or type cannot be that of the users, or units, whose records they are."""
     if header.shape != (num_records,) or header.dtype.kind not in "iuUS" or header.dtype.itemsize > _LONGEST_NAME:
         raise DataError(f"{name}: expected users of shape [{num_records}], integers or short text, got "
                         f"{list(header.shape)} of dtype {header.dtype}.")

@@ -54,9 +54,10 @@ Identity = Mapping[str, Any]  # JSON values and fingerprints, by what they are o
 
 
 def identity_of(dataset: Dataset, **more: Any) -> dict[str, Any]:
-    """Identity of a data set: its number of records, a fingerprint of them, and what the caller adds."""
+    """Identity of a data set: the public n, a fingerprint of the records, and what the caller adds."""
     slots = {} if dataset.slots is None else {"slots": Fingerprint(dataset.slots)}
-    return {"num_records": len(dataset), "checksum": Fingerprint.of(dataset), **slots, **more}
+    units = {} if dataset.units is None else {"units": Fingerprint(dataset.units.of)}
+    return {"num_records": dataset.num_units, "checksum": Fingerprint.of(dataset), **slots, **units, **more}
 
 
 def encode(identity: Identity) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import dp_accounting
@@ -22,7 +22,8 @@ if typing.TYPE_CHECKING:
     import tensorflow as tf
 
 # Features are truncated towards zero to multiples of this: sums are integers, exact in float64, and no norm grows.
-_GRID = 2.0**-24
+_ONE = 2**24  # of its steps
+_GRID = 1 / _ONE
 _CHUNK = 1000  # records whose features are in memory at once
 
 
@@ -76,6 +77,11 @@ class MeanEmbedding:
     class, which the published implementations take as known, cost nothing here. Features are truncated towards zero
     to a grid, whatever they are; those of a record that would be longer than 1 after it, or not finite, are zero.
 
+    Where units of several records are protected, a record of a unit with m records adds (phi(x), 1) / m, so a unit adds
+    the average of its records. Rounded, it adds features f_y and a number c_y >= |f_y| to row y, with sum c_y <= 1, be
+    its records few, many, or none. So replacing one unit changes the array's square length by at most
+    sum (c_y + c'_y)^2 + (c_y - c'_y)^2 = 2 sum (c_y^2 + c'_y^2) <= 4: the sensitivity is that of one record.
+
     Attributes:
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
     """
@@ -88,24 +94,32 @@ class MeanEmbedding:
         _validate.positive("noise_multiplier", self.noise_multiplier)
 
     @staticmethod
-    def contributions(features: NDArray[Any]) -> NDArray[np.float64]:
-        """Contributions of records, in units of the grid: float64 [n, D + 1] of integers, the number last."""
-        units = np.trunc(np.asarray(features, np.float64) / _GRID)
+    def contributions(features: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Contributions of records, in units of the grid: float64 [n, D + 1] of integers, the number last.
+
+        Args:
+          features: [n, D].
+          sizes: number of records of each record's unit, [n]; 1 where a record is a unit.
+        """
+        numbers = (_ONE // sizes).astype(np.float64)[:, None]
+        units = np.trunc(np.asarray(features, np.float64) * numbers)
         valid = np.isfinite(units).all(1)
         units[~valid] = 0
-        units[np.square(units).sum(1) > _GRID**-2] = 0  # Integers below 2^53: the comparison is exact.
-        return np.concatenate([units, np.full((len(units), 1), 1 / _GRID)], 1)
+        # Integers below 2^53: the comparison is exact.
+        units[np.square(units).sum(1) > np.square(numbers[:, 0])] = 0
+        return np.concatenate([units, numbers], 1)
 
-    def sums(self, batches: Sequence[tuple[NDArray[Any], NDArray[Any]]], num_classes: int) -> NDArray[np.float64]:
+    def sums(self, batches: Iterable[tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]], num_classes: int
+             ) -> NDArray[np.float64]:
         """The exact, private sums, in units of the grid: float64 [Y, D + 1] of integers.
 
         Args:
-          batches: features [n, D] and labels [n], every record once.
+          batches: features [n, D], labels [n] and `contributions`' sizes [n], every record once.
           num_classes: Y.
         """
         total: NDArray[np.float64] | None = None
-        for features, labels in batches:
-            rows = self.contributions(features)
+        for features, labels, sizes in batches:
+            rows = self.contributions(features, sizes)
             total = np.zeros((num_classes, rows.shape[1])) if total is None else total
             for label in np.unique(labels):
                 total[label] += rows[labels == label].sum(0)
@@ -135,5 +149,5 @@ class MeanEmbedding:
         return np.maximum(noisy[:, -1] * _GRID, 1.0)
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """One Gaussian mechanism; the sensitivity to replacing one record is inside the noise multiplier."""
+        """One Gaussian mechanism; the sensitivity to replacing one record or unit is inside the noise multiplier."""
         return dp_accounting.GaussianDpEvent(self.noise_multiplier)

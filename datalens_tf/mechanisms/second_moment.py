@@ -28,6 +28,10 @@ class SecondMoment:
     longer than R, whatever it was, and sums are exact integers. |x x^T - x' x'^T|^2 = |x|^4 + |x'|^4 - 2 <x, x'>^2, so
     replacing one record changes the d^2 numbers by at most sqrt(2) R^2 in l2 norm.
 
+    Where units of several records are protected, a record of a unit with m records counts as x / sqrt(m), so a unit
+    adds the average of its x x^T: matrices without negative eigenvalues, in however many rows, whose trace, and so
+    whose l2 norm, is at most R^2. Two units' have no negative product, so replacing one costs as much as one record.
+
     Attributes:
       clip_norm: largest length R of a record, in pixel units.
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
@@ -43,20 +47,31 @@ class SecondMoment:
         _validate.positive("clip_norm", self.clip_norm)
         _validate.positive("noise_multiplier", self.noise_multiplier)
 
-    def contributions(self, images: NDArray[Any]) -> NDArray[np.float64]:
-        """Records as they are counted, in units of the grid: float64 [n, d] of integers, for images [n, ...]."""
+    def contributions(self, images: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Records as they are counted, in units of the grid: float64 [n, d] of integers.
+
+        Args:
+          images: [n, ...].
+          sizes: number of records of each record's unit, [n]; 1 where a record is a unit.
+        """
         vectors = np.reshape(images, (len(images), math.prod(images.shape[1:]))).astype(np.float64) / self.clip_norm
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            units: NDArray[np.float64] = np.trunc(vectors / np.maximum(lengths, 1.0) * _STEPS)
+            units: NDArray[np.float64] = np.trunc(
+                vectors / np.maximum(lengths, 1.0) * (_STEPS / np.sqrt(sizes))[:, None])
         units[~np.isfinite(units).all(1)] = 0
-        units[np.square(units).sum(1) > _STEPS**2] = 0  # Integers: the comparison is exact.
+        units[np.square(units).sum(1) > _STEPS**2 // sizes] = 0  # Integers: the comparison is exact.
         return units
 
-    def sums(self, batches: Iterable[NDArray[Any]]) -> NDArray[np.float64]:
-        """The exact, private sums, float64 [d, d] of integers, for images in batches, every record once."""
+    def sums(self, batches: Iterable[tuple[NDArray[Any], NDArray[np.int64]]]) -> NDArray[np.float64]:
+        """The exact, private sums, float64 [d, d] of integers.
+
+        Args:
+          batches: images [n, ...] and `contributions`' sizes [n], every record once.
+        """
         total = np.zeros(())
-        for units in map(self.contributions, batches):
+        for images, sizes in batches:
+            units = self.contributions(images, sizes)
             total = total + units.T @ units
         return total
 
@@ -88,5 +103,5 @@ class SecondMoment:
         return vectors[:, np.argsort(values)[::-1][:code_dim]].astype(np.float32)
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """One Gaussian mechanism; the sensitivity to replacing one record is inside the noise multiplier."""
+        """One Gaussian mechanism; the sensitivity to replacing one record or unit is inside the noise multiplier."""
         return dp_accounting.GaussianDpEvent(self.noise_multiplier)

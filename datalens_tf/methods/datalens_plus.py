@@ -348,9 +348,11 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
                     judge.fit(images, labels, config.selection_epochs)
                     # These are the private records: what it says of them stays here.
                     predictions.append(judge.predict(dataset.images))
-            return mechanism.sums(predictions, dataset.labels)
+            return mechanism.sums(predictions, dataset.labels, datasets.unit_sizes(dataset))
 
-        _, noisy = releases.get(functools.partial(correct_counts.CorrectCounts, num_candidates=count), counted)
+        steps = 1 if dataset.units is None else correct_counts.CorrectCounts.STEPS_OF_UNITS
+        _, noisy = releases.get(
+            functools.partial(correct_counts.CorrectCounts, num_candidates=count, steps=steps), counted)
         return int(np.argmax(noisy))
 
 

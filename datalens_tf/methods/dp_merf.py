@@ -82,7 +82,7 @@ class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
         if config.autoencoder_dim:
             moment, noisy = releases.get(
                 functools.partial(second_moment.SecondMoment, clip_norm=config.autoencoder_clip_norm),
-                lambda moment: moment.sums(images for images, _ in datasets.chunks(dataset)))
+                lambda moment: moment.sums((images, sizes) for images, _, sizes in datasets.chunks(dataset)))
             frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
         features = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
         mechanism, student = self._fitted(dataset, releases, features)

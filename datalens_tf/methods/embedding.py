@@ -214,8 +214,9 @@ def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(square - 2.0 * tf.reduce_sum(mean * means, 1))
 
 
-def feature_batches(dataset: datasets.Dataset, features: Features) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Features [n, D] and labels [n] of all records, in chunks."""
+def feature_batches(dataset: datasets.Dataset, features: Features
+                    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Features [n, D], labels [n] and sizes of units [n] of all records, in chunks."""
     of = tf.function(features, autograph=False)
-    for images, labels in datasets.chunks(dataset):
-        yield of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)], labels
+    for images, labels, sizes in datasets.chunks(dataset):
+        yield of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)], labels, sizes

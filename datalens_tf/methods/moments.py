@@ -18,7 +18,8 @@ In directions in which noise hides how a cluster varies, it varies as its class 
 All sensitivities are those of the two mechanisms: whichever cluster the released centres put a record in, it is in one
 row of each release, so that replacing it changes one row, or two. So it is with the mean and the covariance of all
 classes together, which have one row: a replaced record, its label included, has another vector there, of at most the
-same length, whichever released mean it is a difference from.
+same length, whichever released mean it is a difference from. Where units of several records are protected, those of
+one unit may be in any rows: both mechanisms bound what they add to all rows together.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class MomentsConfig(MethodConfig):
 _FIRST = 6  # directions in which the first centres differ
 _FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
 View = Callable[["np.ndarray"], "np.ndarray"]  # Of images [n, H, W, C] in [0, 1]: float64 [n, D].
-Groups = Callable[[], Iterator[tuple["np.ndarray", "np.ndarray"]]]  # Vectors [n, D] and whose rows they count in [n].
+# Vectors [n, D], whose rows they count in [n], and the numbers of records that their units have [n].
+Groups = Callable[[], Iterator[tuple["np.ndarray", "np.ndarray", "np.ndarray"]]]
 
 
 def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
@@ -116,7 +118,8 @@ def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases
     moment, noisy = _second_moments(_together(differences), 1, clips(config).covariance, releases)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
-    coordinates = [(vectors @ directions.T, labels) for vectors, labels in differences()]  # Small, and used often.
+    # Small, and used often.
+    coordinates = [(vectors @ directions.T, labels, sizes) for vectors, labels, sizes in differences()]
     clusters = _Clusters(config, lambda: iter(coordinates), np.sqrt(np.maximum(variances, 0)), releases)
     moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, clips(config).cluster, releases)
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
@@ -131,7 +134,7 @@ class _Clusters:
 
     Args:
       config: settings.
-      points: of records, and their labels.
+      points: of records, their labels, and sizes of their units.
       spread: standard deviations of all points' coordinates, the largest first: [d].
       releases: pays.
 
@@ -148,7 +151,8 @@ class _Clusters:
         for last in (False,) * (config.cluster_rounds - 1) + (True,):
             self._nearest_to = self.centres
             mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
-                ((_shortened(vectors, clip), rows) for vectors, rows in self._members()), self.centres[..., 0].size))
+                ((_shortened(vectors, clip), rows, sizes) for vectors, rows, sizes in self._members()),
+                self.centres[..., 0].size))
             self.centres = (mechanism.means(noisy).astype(np.float64) * clip).reshape(self.centres.shape)
             self.sizes = mechanism.counts(noisy).reshape(shape)
             few = self.sizes < _FEW * self.sizes.mean(1, keepdims=True)
@@ -165,17 +169,17 @@ class _Clusters:
             sizes[label, [largest, cluster]] = sizes[label, largest] / 2
             self.centres[label, cluster] = self.centres[label, largest] + stream.standard_normal(len(spread)) * spread
 
-    def _members(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _members(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Points, and the rows of their clusters: of those whose centres, before the last round's sums, are nearest."""
-        for points, labels in self._points():
+        for points, labels, sizes in self._points():
             centres = self._nearest_to[labels]
             distances = np.square(centres).sum(2) - 2 * np.einsum("nkd,nd->nk", centres, points)
-            yield points, labels * centres.shape[1] + distances.argmin(1)
+            yield points, labels * centres.shape[1] + distances.argmin(1), sizes
 
-    def differences(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def differences(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Points less the centres of their clusters, and the rows of these."""
         centres = self.centres.reshape(-1, self.centres.shape[-1])
-        return ((points - centres[rows], rows) for points, rows in self._members())
+        return ((points - centres[rows], rows, sizes) for points, rows, sizes in self._members())
 
 
 def _class_means(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases, view: View
@@ -185,7 +189,7 @@ def _class_means(config: MomentsConfig, dataset: datasets.Dataset, releases: pai
     if not config.centre_charges:
         return _means(points, config.data.num_classes, clips(config).mean, releases)
     centre, _ = _means(_together(points), 1, clips(config).mean, releases)
-    differences, sizes = _means(lambda: ((vectors - centre, labels) for vectors, labels in points()),
+    differences, sizes = _means(lambda: ((vectors - centre, *others) for vectors, *others in points()),
                                 config.data.num_classes, clips(config).of_class, releases)
     return centre + differences, sizes
 
@@ -194,23 +198,24 @@ def _means(groups: Groups, num_rows: int, clip: float, releases: paid_releases.R
            ) -> tuple[np.ndarray, np.ndarray]:
     """Released means [num_rows, D] of the rows' shortened vectors, and their numbers [num_rows]."""
     mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
-        ((_shortened(vectors, clip), rows) for vectors, rows in groups()), num_rows))
+        ((_shortened(vectors, clip), *others) for vectors, *others in groups()), num_rows))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
 
 
 def _points(dataset: datasets.Dataset, view: View) -> Groups:
     """Records, and their labels."""
-    return lambda: ((view(images), labels) for images, labels in datasets.chunks(dataset))
+    return lambda: ((view(images), labels, sizes) for images, labels, sizes in datasets.chunks(dataset))
 
 
 def _together(groups: Groups) -> Groups:
     """Vectors as they are, all assigned to one row."""
-    return lambda: ((vectors, np.zeros_like(rows)) for vectors, rows in groups())
+    return lambda: ((vectors, np.zeros_like(rows), sizes) for vectors, rows, sizes in groups())
 
 
 def _differences(dataset: datasets.Dataset, view: View, means: np.ndarray) -> Groups:
     """Records less the means of their classes, and their labels."""
-    return lambda: ((view(images) - means[labels], labels) for images, labels in datasets.chunks(dataset))
+    return lambda: ((view(images) - means[labels], labels, sizes)
+                    for images, labels, sizes in datasets.chunks(dataset))
 
 
 def _second_moments(groups: Groups, num_rows: int, clip: float, releases: paid_releases.Releases
@@ -218,10 +223,10 @@ def _second_moments(groups: Groups, num_rows: int, clip: float, releases: paid_r
     """The mechanism, and its release of the rows' sums of r r^T: [num_rows, D, D]."""
     def sums(moment):
         total = None
-        for vectors, rows in groups():
+        for vectors, rows, sizes in groups():
             total = np.zeros((num_rows, *2 * vectors.shape[1:])) if total is None else total
             for row in np.unique(rows):
-                total[row] += moment.sums([vectors[rows == row]])
+                total[row] += moment.sums([(vectors[rows == row], sizes[rows == row])])
         return total
 
     return releases.get(functools.partial(second_moment.SecondMoment, clip_norm=clip), sums)

@@ -1,11 +1,9 @@
 """Data sets: what is accepted, and what is refused in one line."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from datalens_tf.data.datasets import as_dataset, chunks, to_unit, usable_only, with_data
+from datalens_tf.data.datasets import as_dataset, chunks, to_unit, unit_sizes, usable_only, with_data
 from datalens_tf.data.partition import user_indices
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
@@ -85,15 +83,29 @@ class TestScaling:
 def test_usable_only_and_chunks_keep_records_and_labels_together():
     usable = np.array([True, False, True, True, False])
     images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.ones((1, 4, 4, 1), np.uint8)
-    data = dataclasses.replace(as_dataset(images, np.arange(5), 5), usable=usable, users=np.arange(5))
+    data = as_dataset(images, np.arange(5), 5, usable=usable, users=np.arange(5), units=np.array([7, 7, 9, 7, 8]))
     kept = usable_only(data)
     assert kept.usable is None and list(kept.labels) == list(kept.users) == [0, 2, 3]
     assert usable_only(kept) is kept
     found = list(chunks(kept, 2))
-    assert [len(labels) for _, labels in found] == [2, 1]
-    for images, labels in found:
+    assert [len(labels) for _, labels, _ in found] == [2, 1]
+    for images, labels, _ in found:
         assert images.dtype == np.float32
         np.testing.assert_array_equal(images[:, 0, 0, 0] * 255, labels)
+    # Of the three units, that of number 8 has no usable record, and counts.
+    assert data.num_units == kept.num_units == kept.num_slots == 3 and list(kept.owners) == [0, 2, 0]
+    assert list(unit_sizes(data)) == [2, 2, 1, 2, 1]
+    assert [list(sizes) for *_, sizes in found] == [[2, 1], [2]]
+
+
+def test_units_are_numbered_by_their_names_and_a_record_is_one_by_default():
+    images = np.zeros((4, 8, 8, 1), np.uint8)
+    data = as_dataset(images, np.arange(4), 4, units=np.array(["p2", "p10", "p2", "p1"]), unit="patient")
+    assert (data.unit, data.num_units, list(data.units.of)) == ("patient", 3, [2, 1, 2, 0])
+    alone = as_dataset(images, np.arange(4), 4)
+    assert (alone.unit, alone.num_units, alone.owners, list(unit_sizes(alone))) == (None, 4, None, [1] * 4)
+    with pytest.raises(DataError, match=r"expected users of shape \[4\]"):
+        as_dataset(images, np.arange(4), 4, units=np.zeros(3, int))
 
 
 class TestDeclaredClasses:

@@ -53,6 +53,11 @@ def with_odd_rows(rows: np.ndarray, odd: list, random: np.random.Generator) -> n
     return rows
 
 
+def sizes_of(units: np.ndarray | None, count: int) -> np.ndarray:
+    """Number of records of each of `count` records' units; 1 where each is its own."""
+    return np.ones(count, int) if units is None else np.bincount(units)[units]
+
+
 def seeds_of(num_teachers: int, first: int = 0) -> np.ndarray:
     """Distinct stateless seeds, int32 [T, 2]."""
     return np.stack([np.arange(first, first + num_teachers), np.full(num_teachers, 17)], axis=1).astype(np.int32)

@@ -9,7 +9,7 @@ from scipy import stats
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.mean_embedding import _GRID, MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
-from tests.mechanisms.conformance import with_odd_rows
+from tests.mechanisms.conformance import sizes_of, with_odd_rows
 
 MECHANISM = MeanEmbedding(noise_multiplier=3.0)
 D = 6
@@ -24,6 +24,11 @@ def rows(random, count):
     return with_odd_rows(found, odd, random)
 
 
+def sums(features, labels, units=None):
+    """Sums of records, each its own unit, or of the given units."""
+    return MECHANISM.sums([(features, labels, sizes_of(units, len(labels)))], 3)
+
+
 def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():
     random, largest = np.random.default_rng(0), 0.0
     for _ in range(400):
@@ -33,23 +38,62 @@ def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():
         other_features[position] = -features[position] if random.random() < 0.3 else rows(random, 1)[0]
         if random.random() < 0.5:
             other_labels[position] = random.integers(0, 3)
-        change = MECHANISM.sums([(features, labels)], 3) - MECHANISM.sums([(other_features, other_labels)], 3)
+        change = sums(features, labels) - sums(other_features, other_labels)
         largest = max(largest, np.linalg.norm(change) * _GRID)
     assert largest <= MECHANISM.L2_SENSITIVITY
     assert largest > 0.999 * MECHANISM.L2_SENSITIVITY  # It is attained, so it cannot be smaller.
 
 
+def test_replacing_one_unit_of_any_number_of_records_changes_the_sums_by_at_most_the_sensitivity():
+    random, largest = np.random.default_rng(3), 0.0
+    others = rows(random, 5), random.integers(0, 3, 5), np.array([1, 1, 2, 3, 3])
+
+    def with_unit(count, aligned):
+        """Sums of data whose unit 0 has so many records, of one direction and label, or any."""
+        features = np.repeat(rows(random, 1), count, 0) if aligned else rows(random, count)
+        labels = np.full(count, random.integers(3)) if aligned else random.integers(0, 3, count)
+        mine = (features, labels, np.zeros(count, int)), others
+        return features, labels, sums(*(np.concatenate(parts) for parts in zip(*mine)))
+
+    for _ in range(600):
+        counts = random.choice([0, 1, 2, 3, 7, 31], 2)
+        features, labels, before = with_unit(counts[0], random.random() < 0.7)
+        if counts[0] and random.random() < 0.3:  # The same records turned round, as often as others are.
+            mine = (np.repeat(-features[:1], counts[1], 0), np.repeat(labels[:1], counts[1]), np.zeros(counts[1], int))
+            after = sums(*(np.concatenate(parts) for parts in zip(mine, others)))
+        else:
+            after = with_unit(counts[1], random.random() < 0.7)[2]
+        change = before - after  # Integers below 2^25: the comparison is exact.
+        largest = max(largest, np.sqrt(np.square(change).sum()) * _GRID)
+        assert np.square(change).sum() <= MECHANISM.L2_SENSITIVITY**2 / _GRID**2
+    assert largest > 0.999 * MECHANISM.L2_SENSITIVITY
+
+
+def test_a_unit_counts_as_the_average_of_its_records():
+    random = np.random.default_rng(4)
+    features = random.normal(size=(12, D)).astype(np.float32)
+    features /= 1.01 * np.linalg.norm(features, axis=1, keepdims=True)
+    labels, units = random.integers(0, 3, 12), np.array([0] * 7 + [1] * 4 + [2])
+    loop = np.zeros((3, D + 1))
+    for unit in range(3):
+        mine = np.flatnonzero(units == unit)
+        for record in mine:
+            loop[labels[record]] += np.append(features[record], 1) / len(mine)
+    np.testing.assert_allclose(sums(features, labels, units) * _GRID, loop, atol=12 * _GRID)
+    np.testing.assert_array_equal(sums(features, labels, np.arange(12)), sums(features, labels))
+
+
 def test_a_label_change_alone_costs_no_more():
     features = np.eye(D, dtype=np.float32)[:1]
-    change = MECHANISM.sums([(features, np.array([0]))], 2) - MECHANISM.sums([(features, np.array([1]))], 2)
+    change = sums(features, np.array([0])) - sums(features, np.array([1]))
     assert np.linalg.norm(change) * _GRID == pytest.approx(2.0, rel=1e-6)
 
 
 def test_sums_are_exact_integers_whatever_the_chunks():
     random = np.random.default_rng(1)
-    features, labels = rows(random, 30), random.integers(0, 3, 30)
-    whole = MECHANISM.sums([(features, labels)], 3)
-    parts = MECHANISM.sums([(features[i:i + 7], labels[i:i + 7]) for i in range(0, 30, 7)], 3)
+    features, labels, sizes = rows(random, 30), random.integers(0, 3, 30), np.ones(30, int)
+    whole = sums(features, labels)
+    parts = MECHANISM.sums([(features[i:i + 7], labels[i:i + 7], sizes[i:i + 7]) for i in range(0, 30, 7)], 3)
     np.testing.assert_array_equal(whole, parts)
     assert np.all(whole == np.rint(whole))
     np.testing.assert_array_equal(whole[:, -1] * _GRID, np.bincount(labels, minlength=3))
@@ -83,7 +127,7 @@ def test_features_have_length_one_and_estimate_the_kernel():
 
 
 def test_means_of_empty_classes_stay_bounded():
-    noisy = MECHANISM.sums([(np.eye(D, dtype=np.float32)[:1], np.array([0]))], 3)
+    noisy = sums(np.eye(D, dtype=np.float32)[:1], np.array([0]))
     noisy[2, -1] = -5 / _GRID
     means = MECHANISM.means(noisy)
     np.testing.assert_allclose(means[0], np.eye(D)[0], atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
 from datalens_tf.mechanisms.second_moment import _STEPS, SecondMoment
-from tests.mechanisms.conformance import with_odd_rows
+from tests.mechanisms.conformance import sizes_of, with_odd_rows
 
 D = 4
 MECHANISM = SecondMoment(clip_norm=2.0, noise_multiplier=3.0)
@@ -22,22 +22,59 @@ def records(random, count):
     return with_odd_rows(found, odd, random)
 
 
+def sums(images, units=None):
+    """Sums of records, each its own unit, or of the given units."""
+    return MECHANISM.sums([(images, sizes_of(units, len(images)))])
+
+
 def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():
     random, largest = np.random.default_rng(0), 0.0
     for _ in range(400):
         mine = records(random, 6)
         other = mine.copy()
         other[random.integers(6)] = records(random, 1)[0]
-        largest = max(largest, np.linalg.norm(MECHANISM.sums([mine]) - MECHANISM.sums([other])))
+        largest = max(largest, np.linalg.norm(sums(mine) - sums(other)))
     assert largest <= MECHANISM.L2_SENSITIVITY == math.sqrt(2) * _STEPS**2
     assert largest > 0.999 * MECHANISM.L2_SENSITIVITY  # It is attained, so it cannot be smaller.
 
 
+def test_replacing_one_unit_of_any_number_of_records_changes_all_rows_by_at_most_the_sensitivity():
+    """The rows are those of classes or clusters, which records of one unit may be in at once."""
+    random, largest = np.random.default_rng(3), 0.0
+    others = records(random, 5), np.array([1, 1, 2, 3, 3]), random.integers(0, 3, 5)
+
+    def with_unit(count, aligned):
+        mine = np.repeat(records(random, 1), count, 0) if aligned else records(random, count)
+        rows = np.full(count, random.integers(3)) if aligned else random.integers(0, 3, count)
+        images, units, rows = (np.concatenate(parts) for parts in zip((mine, np.zeros(count, int), rows), others))
+        sizes = sizes_of(units, len(units))
+        return np.stack([MECHANISM.sums([(images[rows == row], sizes[rows == row])]) for row in range(3)])
+
+    for _ in range(600):
+        before, after = (with_unit(random.choice([0, 1, 2, 3, 7, 31]), random.random() < 0.7) for _ in range(2))
+        # Integers below 2^53: the comparison is exact.
+        assert np.square(before - after).sum() <= 2 * _STEPS**4
+        largest = max(largest, np.linalg.norm(before - after))
+    assert largest > 0.999 * MECHANISM.L2_SENSITIVITY
+
+
+def test_a_unit_counts_as_the_average_of_its_records():
+    random = np.random.default_rng(4)
+    mine, units = random.normal(size=(12, D)), np.array([0] * 7 + [1] * 4 + [2])
+    loop = np.zeros((D, D))
+    for unit in range(3):
+        for record in mine[units == unit]:
+            short = record / max(2.0, np.linalg.norm(record))
+            loop += np.outer(short, short) / np.sum(units == unit)
+    np.testing.assert_allclose(sums(mine, units) / _STEPS**2, loop, atol=0.002)
+    np.testing.assert_array_equal(sums(mine, np.arange(12)), sums(mine))
+
+
 def test_sums_are_exact_integers_whatever_the_chunks():
-    mine = records(np.random.default_rng(1), 30)
-    whole = MECHANISM.sums([mine])
-    np.testing.assert_array_equal(whole, MECHANISM.sums(mine[i:i + 7] for i in range(0, 30, 7)))
-    units = MECHANISM.contributions(mine)
+    mine, sizes = records(np.random.default_rng(1), 30), np.ones(30, int)
+    whole = sums(mine)
+    np.testing.assert_array_equal(whole, MECHANISM.sums((mine[i:i + 7], sizes[i:i + 7]) for i in range(0, 30, 7)))
+    units = MECHANISM.contributions(mine, sizes)
     loop = np.zeros((D, D))
     for row in units:
         loop += np.outer(row, row)
@@ -46,7 +83,7 @@ def test_sums_are_exact_integers_whatever_the_chunks():
 
 
 def test_short_records_are_counted_as_they_are():
-    units = MECHANISM.contributions(np.array([[0.5, -0.25, 0.0, 1.0]]))
+    units = MECHANISM.contributions(np.array([[0.5, -0.25, 0.0, 1.0]]), np.ones(1, int))
     np.testing.assert_array_equal(units, [[0.25 * _STEPS, -0.125 * _STEPS, 0, 0.5 * _STEPS]])
 
 
@@ -75,7 +112,7 @@ def test_the_encoder_is_that_of_principal_components():
     random = np.random.default_rng(2)
     images = random.normal(size=(500, 2)) @ random.normal(size=(2, 6)) * 0.1 + 0.001 * random.normal(size=(500, 6))
     mechanism = SecondMoment(clip_norm=10.0, noise_multiplier=1.0)
-    encoder = mechanism.encoder(mechanism.sums([images]), 2)
+    encoder = mechanism.encoder(mechanism.sums([(images, np.ones(500, int))]), 2)
     np.testing.assert_allclose(encoder.T @ encoder, np.eye(2), atol=1e-6)
     assert np.linalg.norm(images - images @ encoder @ encoder.T) < 0.05 * np.linalg.norm(images)
 

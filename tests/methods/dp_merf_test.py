@@ -149,9 +149,9 @@ def test_how_many_records_there_are_has_no_part_in_the_features_of_one():
         return tf.reshape(images, [count, -1]) * tf.cast(count == 1000, tf.float32)
 
     data = tiny.dataset(1003)
-    batches = list(feature_batches(data, features))
-    assert [len(rows) for rows, _ in batches] == [len(labels) for _, labels in batches] == [1000, 3]
-    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in batches]), to_unit(data.images).reshape(1003, -1))
+    found, labels, sizes = zip(*feature_batches(data, features))
+    assert [len(rows) for rows in found] == [len(rows) for rows in labels] == [len(rows) for rows in sizes] == [1000, 3]
+    np.testing.assert_array_equal(np.concatenate(found), to_unit(data.images).reshape(1003, -1))
 
 
 def test_without_noise_the_generator_approaches_the_records():

@@ -1,10 +1,12 @@
 """Gaussians of classes and of clusters: what is found in records, with hardly any noise."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from datalens_tf.data.datasets import as_dataset
+from datalens_tf.data.datasets import Units, as_dataset
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
@@ -82,24 +84,71 @@ def test_few_records_share_their_mean_and_their_covariance():
         np.testing.assert_allclose(np.square(factors).sum(1), values, rtol=5e-3, atol=1e-4)  # The grid.
 
 
+class Kept:
+    """Means of zero and classes of twenty are released, whatever the exact sums, which are kept."""
+
+    def __init__(self):
+        self.sums, self.sensitivities = [], []
+
+    def get(self, mechanism, sums):
+        made = mechanism(noise_multiplier=1e-6)
+        self.sums.append(sums(made))
+        noisy = np.zeros_like(self.sums[-1])
+        if isinstance(made, MeanEmbedding):
+            noisy[:, -1] = 20 * 2.0**24
+        self.sensitivities.append(made.L2_SENSITIVITY * (2.0**24 if isinstance(made, MeanEmbedding) else 1))
+        return made, noisy
+
+
+@pytest.mark.parametrize("fit, config", [
+    (moments.class_gaussians, ONE_GAUSSIAN.replace(centre_charges=1, share_covariance=True)),
+    (moments.class_gaussians, ONE_GAUSSIAN), (moments.cluster_gaussians, CONFIG.replace(cluster_rounds=2))])
+def test_a_replaced_unit_moves_each_release_by_its_sensitivity_at_most_which_is_attained(fit, config):
+    """A unit has any number of pictures before and after, of any classes; its pictures are bright or dark, or any."""
+    config = config.replace(mean_clip=1.0, class_clip=0.2, covariance_clip=0.1, cluster_clip=0.1)
+    stream, largest = np.random.default_rng(0), 0.0
+    bright, dark = np.zeros((2, 8, 8, 1), np.uint8)
+    bright[:4], dark[4:] = 255, 255
+    others = stream.integers(0, 256, (12, 8, 8, 1)).astype(np.uint8), np.arange(12) % 2, np.arange(12) % 5 + 1
+
+    def sums(count, picture):
+        mine = np.repeat(picture[None], count, 0)
+        if stream.random() < 0.3:
+            mine[stream.random(count) < 0.5] = stream.integers(0, 256, (8, 8, 1))
+        labels = stream.integers(0, 2, count) if stream.random() < 0.3 else np.full(count, stream.integers(2))
+        units = np.append(np.zeros(count, int), others[2])
+        data = as_dataset(np.concatenate([mine, others[0]]), np.append(labels, others[1]), 2, units=units)
+        releases = Kept()
+        fit(config, data, releases)
+        return releases
+
+    for _ in range(10):
+        mine, theirs = (sums(stream.choice([1, 2, 3, 9]), picture) for picture in (bright, dark))
+        moved = [np.linalg.norm(before - after) for before, after in zip(mine.sums, theirs.sums)]
+        share = np.array(moved) / mine.sensitivities
+        assert np.all(share <= 1)
+        largest = np.maximum(largest, share)
+    # Images are not negative: two of one row are at right angles at most.
+    assert min(largest) > 0.7 and max(largest) > 0.99
+
+
+def test_without_units_sums_are_those_of_records_to_the_bit():
+    data, _ = blobs(40)
+    alone = dataclasses.replace(data, units=Units.named("unit", np.arange(40)))
+    for fit, config in ((moments.class_gaussians, ONE_GAUSSIAN), (moments.cluster_gaussians, CONFIG)):
+        found = []
+        for dataset in (data, alone):
+            releases = Kept()
+            fit(config, dataset, releases)
+            found.append(releases.sums)
+        for mine, theirs in zip(*found):
+            np.testing.assert_array_equal(mine, theirs)
+
+
 def test_a_replaced_record_moves_what_classes_share_by_the_sensitivity_at_most_which_is_attained():
     """Its label is replaced as well, so that its difference is from another released mean, and as long as can be."""
     config = ONE_GAUSSIAN.replace(centre_charges=1, share_covariance=True, mean_clip=1.0, class_clip=0.2,
                                   covariance_clip=0.1)
-
-    class Kept:
-        """Means of zero and classes of twenty are released, whatever the exact sums, which are kept."""
-
-        def __init__(self):
-            self.sums = []
-
-        def get(self, mechanism, sums):
-            made = mechanism(noise_multiplier=1e-6)
-            self.sums.append(sums(made))
-            noisy = np.zeros_like(self.sums[-1])
-            if isinstance(made, MeanEmbedding):
-                noisy[:, -1] = 20 * 2.0**24
-            return made, noisy
 
     def sums(images, labels):
         releases = Kept()
