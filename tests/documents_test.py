@@ -2,14 +2,18 @@
 
 import importlib
 import inspect
+import math
 import pathlib
 import pkgutil
 import re
 
 import pytest
+import scipy.optimize
+import scipy.stats
 
 import datalens_tf
 from datalens_tf import cli
+from datalens_tf.bounds.gdp import Gdp
 from datalens_tf.methods.registry import methods
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -45,6 +49,22 @@ def test_every_named_flag_exists(path):
     known |= set(re.findall(r'add_argument\("(--\w+)"', scripts)) | set(re.findall(r"== (--\w+)", scripts))
     known |= {"--address", "--resources", "--check", "--strict", "--collect-only"}
     assert not sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", path.read_text())) - known)
+
+
+def test_what_epsilon_means_is_computed():
+    """By the closed form for Gaussian releases: guesses by Dong, Roth and Su 2019, groups and releases by its mu."""
+    priced, delta = Gdp(), 1e-5
+    rows = [re.findall(r"[\d.]+", line) for line in (ROOT / "docs/explanation/epsilon.md").read_text().splitlines()
+            if re.match(r"\| [\d.]+ \|", line)]
+    assert len(rows) == 12
+    for number, row in enumerate(rows):
+        epsilon, *told = map(float, row)
+        mu = scipy.optimize.brentq(lambda mu, epsilon=epsilon: priced.of_gaussian(mu**2, delta) - epsilon, 1e-3, 9)
+        if number < 4:
+            assert told == [pytest.approx(100 * scipy.stats.norm.cdf(mu / 2), abs=0.051)]
+        else:
+            squares = [(count * mu)**2 if number < 8 else count * mu**2 for count in (2, 5, 10)]
+            assert told == [math.ceil(100 * priced.of_gaussian(square, delta)) / 100 for square in squares]
 
 
 def test_the_api_reference_has_every_exported_name():
