@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.resources
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -63,8 +64,8 @@ def _add_export_arguments(parser: Parser) -> None:
 def _add_convert_arguments(parser: Parser) -> None:
     parser.add_argument("--model", required=True, help="a run folder, or a SavedModel that `export` wrote")
     parser.add_argument("--output", required=True,
-                        help="FILE.onnx, FILE.tflite, or FILE.html: a page that draws images in the browser, without "
-                             "network access")
+                        help="FILE.onnx, with sample.py beside it, which draws without this package; FILE.tflite; or "
+                             "FILE.html: a page that draws images in the browser, without network access")
     parser.add_argument("--runtime_dir", default=None, metavar="FOLDER",
                         help="of a page: the folder `dist` of the npm package onnxruntime-web; by default npm gets it")
 
@@ -131,6 +132,17 @@ def _convert(args: argparse.Namespace) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
     _files.atomic_write(target, data)
     print(target)
+    if kind == "onnx":
+        print(_write_sampler(target.with_name("sample.py")))
+
+
+def _write_sampler(target: pathlib.Path) -> str:
+    """Writes the script that draws from an ONNX file without this package; says what there is now."""
+    script = importlib.resources.files("datalens_tf.serving").joinpath("sample.py").read_text(encoding="utf-8")
+    if target.exists() and target.read_text(encoding="utf-8", errors="replace") != script:
+        return f"{target} was there, and is left as it is"
+    _files.atomic_write(target, script)
+    return f"{target} draws from it, with numpy and onnxruntime alone"
 
 
 COMMANDS = {"sample": Command(_add_sample_arguments, _sample), "export": Command(_add_export_arguments, _export),
