@@ -44,7 +44,7 @@ def draw(path, labels, seed=None):
 
 
 def described(session):
-    """What the generator says of itself: `image_shape`, `latent_dim`, `num_classes`, `class_names` and more."""
+    """Facts that the generator states: `image_shape`, `latent_dim`, `num_classes`, `class_names` and more."""
     return json.loads(session.get_modelmeta().custom_metadata_map["model.json"])
 
 
