@@ -41,13 +41,13 @@ def test_every_named_script_exists(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_named_flag_exists(path):
-    """Each is of `datalens`, of a script here, or of `ray`, `sha256sum`, `mkdocs` or `pytest`, which pages show."""
+    """Each is of `datalens`, a script here, or `docker`, `ray`, `sha256sum`, `mkdocs` or `pytest`, which pages show."""
     scripts = "\n".join(script.read_text() for kind in ("py", "sh") for script in ROOT.glob(f"run_scripts/**/*.{kind}"))
     parsers = [*(cli.command_parser(name, []) for name in cli.COMMANDS),
                *(cli.command_parser("train", ["--method", method]) for method in methods())]
     known = {flag for parser in parsers for flag in parser._option_string_actions} | {"--version"}
     known |= set(re.findall(r'add_argument\("(--\w+)"', scripts)) | set(re.findall(r"== (--\w+)", scripts))
-    known |= {"--address", "--resources", "--check", "--strict", "--collect-only"}
+    known |= {"--address", "--resources", "--check", "--strict", "--collect-only", "--rm"}
     assert not sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", path.read_text())) - known)
 
 
