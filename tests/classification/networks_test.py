@@ -106,6 +106,21 @@ def test_where_in_a_chunk_a_record_is_has_no_part_in_its_gradient(make, shape):
                                   gradients(x, y, *drawn(gradients, 64))[places])
 
 
+def test_a_way_that_rounds_by_a_records_place_is_not_taken(monkeypatch):
+    """Whatever this processor does: here every row is rounded differently."""
+    by_hand = networks.PerExampleGradients._by_hand
+
+    def by_place(self, inputs, labels, masks):
+        found = by_hand(self, inputs, labels, masks)
+        return found * (1 + 1e-6 * tf.cast(tf.range(tf.shape(found)[0]), tf.float32))[:, None]
+
+    monkeypatch.setattr(networks.PerExampleGradients, "_by_hand", by_place)
+    (x, y), places = data(8, (12, 12, 2)), np.random.default_rng(0).permutation(8)
+    gradients = networks.PerExampleGradients(chain(), x.shape)
+    np.testing.assert_array_equal(gradients(x[places], y[places], *(kept[places] for kept in drawn(gradients, 8))),
+                                  gradients(x, y, *drawn(gradients, 8))[places])
+
+
 class Mixing(layers.Layer):
     """What a hole in the table would let pass; the mean of a batch, and a state."""
 
