@@ -27,6 +27,7 @@ from datalens_tf.settings import check_magnitudes
 
 with epy.lazy_imports():
     from datalens_tf.cli import (
+        advise,
         check,
         classify,
         evaluation,
@@ -44,6 +45,7 @@ with epy.lazy_imports():
 
 # The module of each command, which has it in its `COMMANDS`, and what it does.
 COMMANDS = {
+    "advise": (advise, "say what to expect of a budget for so many records, without reading any"),
     "check": (check, "say what would be trained on your data, and how, before anything runs"),
     "train": (training, "train a generator and write a run folder"),
     "sample": (generators, "draw synthetic images from a run or an exported generator"),

@@ -5,26 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import time
 
 from etils import epy
 
 from datalens_tf import _text
 from datalens_tf.accounting import delta as deltas
-from datalens_tf.cli import common
+from datalens_tf.cli import advise, common
 from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
 from datalens_tf.config import DataFacts
 from datalens_tf.methods import registry
-from datalens_tf.planning import measured
 
 with epy.lazy_imports():
-    import numpy as np
-
     from datalens_tf.data import registry as data_registry
     from datalens_tf.data import survey as surveys
 
 _SHOWN = 20  # classes, or files that cannot be read
-_REFERENCE = 205.0  # GFLOP/s of large float32 products on the two cores that minutes were measured on
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -100,24 +95,7 @@ def _method(choice: registry.Choice, facts: DataFacts, epsilon: float) -> list[t
     if choice.method != registry.DEFAULT:
         found.append(("otherwise", f"--method {registry.DEFAULT} trains DataLens' teachers; `datalens methods` has "
                                    "all others"))
-    like = measured.alike(facts, epsilon, choice.method)
-    if like:
-        minutes = like[0].minutes * _slowness()
-        found.append(("time", f"about {max(1, round(minutes))} minutes, by a run on {like[0].dataset} and the speed of "
-                              "this machine now"))
-        found += [("expected", f"{row.accuracy:.2f} on {row.dataset}, {row.facts}, at epsilon {row.epsilon:g} (real "
-                               f"pictures: {row.real_accuracy:.2f})") for row in like[:3]]
-    return found
-
-
-def _slowness() -> float:
-    """Time that this machine takes for what takes 1 on two cores of those that runs were measured on."""
-    matrix, times = np.ones((1024, 1024), np.float32), []
-    for _ in range(5):
-        start = time.perf_counter()
-        matrix @ matrix
-        times.append(time.perf_counter() - start)
-    return sorted(times)[2] * _REFERENCE * 1e9 / (2 * len(matrix)**3)
+    return found + advise.expectation(facts, epsilon, choice.method)
 
 
 def _commands(args: argparse.Namespace, place: str, public: surveys.SurveyedFacts) -> list[str]:

@@ -37,10 +37,26 @@ class Measured(NamedTuple):
     real_accuracy: float
     minutes: float
 
+    @property
+    def worth(self) -> float:
+        """Share of what the records teach a classifier, above guessing, that the images teach it; at least 0."""
+        guessing = 1 / self.facts.num_classes
+        return max(0.0, (self.accuracy - guessing) / max(self.real_accuracy - guessing, 1e-9))
 
-def rows(path: pathlib.Path = TABLE) -> tuple[Measured, ...]:
-    """All runs of a table."""
-    with path.open(encoding="utf-8", newline="") as file:
+    @property
+    def signal(self) -> float:
+        """What noise is to be compared with, see `signal`."""
+        return signal(self.facts, self.epsilon)
+
+
+def signal(facts: DataFacts, epsilon: float) -> float:
+    """Logarithm of the number of records per class, times epsilon."""
+    return math.log(facts.num_records * epsilon / facts.num_classes)
+
+
+def rows(path: pathlib.Path | None = None) -> tuple[Measured, ...]:
+    """All runs of a table, by default of the package's."""
+    with (path or TABLE).open(encoding="utf-8", newline="") as file:
         return tuple(Measured(
             dataset=row["dataset"], epsilon=float(row["epsilon"]), method=row["method"],
             accuracy=float(row["accuracy"]), real_accuracy=float(row["real_accuracy"]), minutes=float(row["minutes"]),
@@ -49,7 +65,7 @@ def rows(path: pathlib.Path = TABLE) -> tuple[Measured, ...]:
             for row in csv.DictReader(file))
 
 
-def alike(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path = TABLE) -> tuple[Measured, ...]:
+def alike(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None) -> tuple[Measured, ...]:
     """Runs of a method on data alike, the most alike first.
 
     Alike are pictures of as many channels, with up to three times as much or as little of the records per class times
@@ -59,13 +75,10 @@ def alike(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path = TA
       facts: what is public about the data.
       epsilon: the budget.
       method: its name.
-      path: the table.
+      path: the table; None for the package's.
     """
-    def signal(about: DataFacts, budget: float) -> float:
-        return math.log(about.num_records * budget / about.num_classes)
-
     def distance(row: Measured) -> float:
-        return abs(signal(row.facts, row.epsilon) - signal(facts, epsilon))
+        return abs(row.signal - signal(facts, epsilon))
 
     found = [row for row in rows(path) if row.method == method and distance(row) <= _LIKE
              and row.facts.image_shape[2] == facts.image_shape[2]]

@@ -1,0 +1,47 @@
+"""`datalens advise`: what to expect, without data."""
+
+import pytest
+
+from datalens_tf.planning import measured
+from tests.cli.commands import refused
+from tests.planning.measured_test import TEXT
+
+WORDS = "--num_records=3000", "--color=grey", "--image_size=28", "--epsilon=3"
+
+
+@pytest.fixture(autouse=True)
+def fixture_table(tmp_path, monkeypatch):
+    (tmp_path / "measured.csv").write_text(TEXT)
+    monkeypatch.setattr(measured, "TABLE", tmp_path / "measured.csv")
+
+
+def test_everything_that_a_newcomer_asks_is_told(datalens):
+    status, out, _ = datalens("advise", *WORDS)
+    assert status == 0
+    for text in ("3,000 grey pictures of 28 x 28 in 10 classes", "is right 64.0 % of the time at most",
+                 "one in 100,000", "datalens_plus", "84 to 100 % of what real pictures teach a classifier",
+                 "0.90 on MNIST", "about", "WHAT HELPS", "6,000 records", "5 classes", "epsilon 9"):
+        assert text in out, text
+
+
+def test_a_method_may_be_named_and_nothing_is_made_up(datalens):
+    _, out, _ = datalens("advise", *WORDS, "--method=dp_merf")
+    assert "dp_merf" in out and "0.70 on MNIST" in out
+    _, out, _ = datalens("advise", *WORDS, "--method=gs_wgan")
+    assert "nothing like it was measured with gs_wgan" in out and "WHAT HELPS" not in out
+
+
+def test_noise_is_called_so(datalens):
+    _, out, _ = datalens("advise", "--num_records=2000", "--epsilon=3")
+    assert "Most of what these images show will be noise." not in out
+    text = TEXT.replace("CIFAR-10,3000,10,32,32,3,3,datalens_plus,0.3", "CIFAR-10,3000,10,32,32,3,3,datalens_plus,0.15")
+    measured.TABLE.write_text(text)
+    _, out, _ = datalens("advise", "--num_records=2000", "--epsilon=3")
+    assert "Most of what these images show will be noise." in out
+
+
+@pytest.mark.parametrize("words, text", [
+    (["--num_records=0"], "num_records=0"), (["--num_records=9", "--epsilon=0"], "epsilon=0"),
+    (["--num_records=9", "--method=datalens_pluss"], "datalens_plus"), ([], "--num_records")])
+def test_mistakes_are_one_line(datalens, words, text):
+    refused(datalens("advise", *words), text)

@@ -1,0 +1,65 @@
+"""Expectations: between what was measured, wide enough, and none where nothing was."""
+
+import csv
+
+import pytest
+
+from datalens_tf.config import DataFacts
+from datalens_tf.planning import advice, measured
+
+HEAD = "dataset,num_records,num_classes,height,width,channels,epsilon,method,accuracy,real_accuracy,minutes\n"
+
+
+@pytest.fixture(name="table")
+def fixture_table(tmp_path):
+    """Worth 0.5 at 1,000 records, 0.7 at 4,000; of other data 0.9."""
+    rows = [("A", 1000, 0.5), ("A", 4000, 0.7), ("B", 2000, 0.9)]
+    path = tmp_path / "measured.csv"
+    path.write_text(HEAD + "".join(f"{name},{count},2,28,28,1,1,m,{0.5 + worth / 4:.4f},0.75,{count / 1000}\n"
+                                   for name, count, worth in rows))
+    return path
+
+
+def facts(num_records, num_classes=2):
+    return DataFacts(num_records=num_records, image_shape=(28, 28, 1), num_classes=num_classes)
+
+
+def test_worth_is_above_guessing(table):
+    assert [row.worth for row in measured.rows(table)] == pytest.approx([0.5, 0.7, 0.9])
+
+
+def test_a_range_covers_other_data_and_is_read_off_between_runs(table):
+    found = advice.expected(facts(2000), 1.0, "m", table)
+    assert (found.low, found.high) == (pytest.approx(0.6 - 0.1), pytest.approx(1.0)) and found.nearest.dataset == "B"
+    assert not found.is_noise
+    more = advice.expected(facts(500), 2.0, "m", table)  # As much signal as 1,000 records at epsilon 1.
+    assert more.low == pytest.approx(0.4) and more.nearest.minutes == 1.0
+
+
+def test_nothing_is_expected_of_what_nothing_is_like(table):
+    assert advice.expected(facts(10), 1.0, "m", table) is None
+    assert advice.expected(facts(2000), 1.0, "other", table) is None
+
+
+def test_what_helps_is_ordered_by_what_it_brings(table):
+    found = advice.what_helps(facts(1000, 4), 1.0, "m", table)
+    lows = [there.low for _, there in found]
+    assert {text for text, _ in found} == {"2,000 records", "2 classes", "epsilon 3"}
+    assert lows == sorted(lows, reverse=True) and lows[-1] >= advice.expected(facts(1000, 4), 1.0, "m", table).low
+    assert all("epsilon" not in text for text, _ in advice.what_helps(facts(1000), 10.0, "m", table))
+
+
+def test_the_packages_table_predicts_what_it_does_not_contain(tmp_path):
+    """Of each data set by the others, where there are three: the worth is in the range that is stated."""
+    with measured.TABLE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = sorted({row["dataset"] for row in rows})
+    for name in names:
+        path = tmp_path / "others.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, HEAD.strip().split(","))
+            writer.writeheader()
+            writer.writerows(row for row in rows if row["dataset"] != name)
+        for row in measured.rows():
+            if row.dataset == name and (found := advice.expected(row.facts, row.epsilon, row.method, path)):
+                assert found.low <= row.worth <= found.high, (row, found)
