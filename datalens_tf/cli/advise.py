@@ -13,9 +13,9 @@ from datalens_tf.accounting import delta as deltas
 from datalens_tf.cli import common
 from datalens_tf.cli.parser import Command, Parser
 from datalens_tf.config import DataFacts
-from datalens_tf.data.datasets import COLORS, DEFAULT_COLOR, DEFAULT_IMAGE_SIZE
 from datalens_tf.methods import registry
 from datalens_tf.planning import advice
+from datalens_tf.settings import COLORS, DEFAULT_COLOR, DEFAULT_IMAGE_SIZE
 
 with epy.lazy_imports():
     import numpy as np
@@ -73,7 +73,7 @@ def guess(epsilon: float, delta: float) -> float:
 
 
 def expectation(facts: DataFacts, epsilon: float, method: str) -> list[tuple[str, str]]:
-    """What images of a method are expected to be worth, and how long it takes to get them."""
+    """Lines on the worth that images of a method are expected to have, and on the time that they take."""
     found = advice.expected(facts, epsilon, method)
     if found is None:
         return [("worth", f"nothing like it was measured with {method}")]

@@ -1,7 +1,7 @@
-"""What a method's images are expected to be worth on data that nobody has looked at, by a table of measured runs.
+"""Expected worth of a method's images on data that nobody has looked at, by a table of measured runs.
 
-What decides is how much of the noise is left beside what records have in common: the number of records per class, times
-epsilon. Between runs on one data set, worth is read off along that, and data sets differ: an expectation is a range.
+The number of records per class, times epsilon, decides how much of what records have in common noise hides. Worth is
+read off along that, between the runs on one data set. Data sets differ, so that an expectation is a range.
 """
 
 import dataclasses

@@ -45,12 +45,12 @@ class Measured(NamedTuple):
 
     @property
     def signal(self) -> float:
-        """What noise is to be compared with, see `signal`."""
+        """Strength of what records have in common, see `signal`."""
         return signal(self.facts, self.epsilon)
 
 
 def signal(facts: DataFacts, epsilon: float) -> float:
-    """Logarithm of the number of records per class, times epsilon."""
+    """Strength of what records have in common beside the noise: the logarithm of n epsilon / Y."""
     return math.log(facts.num_records * epsilon / facts.num_classes)
 
 
