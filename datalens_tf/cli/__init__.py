@@ -38,6 +38,7 @@ with epy.lazy_imports():
         privacy,
         serve,
         training,
+        ui,
         verify,
     )
     from datalens_tf.data import registry as data_registry
@@ -54,6 +55,7 @@ COMMANDS = {
     "export": (generators, "copy a run's generator to a folder that TensorFlow Serving reads"),
     "convert": (generators, "make a generator run without TensorFlow: ONNX, TensorFlow Lite, a web page"),
     "serve": (serve, "answer requests for images, by REST and gRPC as TensorFlow Serving does"),
+    "ui": (ui, "show a run's images by class, and the guarantee, in a browser on this machine"),
     "verify": (verify, "check that a run, an export or a converted file is what it says it is"),
     "methods": (methods, "list the methods of train, and when to choose which"),
     "plan": (plan, "recommend top_k, vote_threshold and noise for a budget"),
