@@ -44,8 +44,9 @@ def _add_evaluate_arguments(parser: Parser) -> None:
                         help="a first impression in two minutes: fewer images, epochs and records")
     effort.add_argument("--full", dest="effort", action="store_const", const="full", default="default",
                         help="gradient boosting, too, on all records: hours")
-    parser.add_argument("--protocol", choices=("frozen", "paper"), default="frozen",
-                        help="of utility; paper: 600 epochs, about ten hours, continued where it was interrupted")
+    parser.add_argument("--protocol", choices=("frozen", "paper", "paper-short"), default="frozen",
+                        help="of utility; paper: 600 epochs, hours; paper-short: 60; both continue where they were "
+                             "interrupted, and also say what the best epoch had")
     parser.add_argument("--seeds", type=int, default=None, help="number of classifiers for utility, by default 3")
     parser.add_argument("--epochs", type=int, default=None, help="of such a classifier, by default the protocol's 10")
     parser.add_argument("--inception_weights", default=None, metavar="FILE",
@@ -109,7 +110,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         with _files.clear_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
     evaluate.require_extra()
-    protocol = classifier.FROZEN if args.protocol == classifier.FROZEN.name else classifier.paper_protocol(place)
+    protocol = classifier.protocol(args.protocol, place)
     effort = context.EFFORTS[args.effort]
     facts = None
     if is_run:
@@ -148,7 +149,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         varied=f"Between seeds the classifier's initial weights, order of records and dropout differ; {varied}. The "
                "generator was trained once.",
         seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
-        state_dir=state_folder / "private" / "paper_protocol" if protocol is not classifier.FROZEN else None,
+        state_dir=state_folder / "private" / f"{protocol.name}_protocol" if protocol.every_epoch else None,
         inception_weights=args.inception_weights, cache=cache.Cache(args.cache_dir),
         progress=shown)
     shown.on_stage("report")

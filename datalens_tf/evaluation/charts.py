@@ -42,6 +42,15 @@ def training_chart(steps: Sequence[int], losses: Sequence[float]) -> Any:
     return figure
 
 
+def epochs_chart(accuracies: Sequence[Sequence[float]]) -> Any:
+    """Accuracy on test data after each epoch, one curve per classifier."""
+    figure, axes = _figure(5.2, 3.4)
+    for number, curve in enumerate(accuracies):
+        axes.plot(range(1, len(curve) + 1), curve, color=PALETTE[(number + 1) % len(PALETTE)], lw=1.5)
+    axes.set(xlabel="epoch of the classifier", ylabel="accuracy on real test records")
+    return figure
+
+
 def accuracy_chart(ours: Sequence[Mapping[str, Any]], published: Mapping[str, Mapping[float, float]],
                    real: float | None = None) -> Any:
     """Epsilon against accuracy.

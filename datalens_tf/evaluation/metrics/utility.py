@@ -58,7 +58,8 @@ def compute(context: Context) -> Section:
                           "auroc_macro": roc_curves(test, [real.probabilities])["auroc_macro"]}
     values["varied"] = context.varied
     values["verdict"] = verdict(values)
-    return Section(values=values, charts={
+    by_epoch = [of_seed["epoch_accuracies"] for of_seed in values["per_seed"] if of_seed["epoch_accuracies"]]
+    return Section(values=values, charts=({"epochs": charts.epochs_chart(by_epoch)} if by_epoch else {}) | {
         "confusion": charts.confusion_chart(values["confusion_matrix"], test.class_names),
         "roc": charts.roc_chart(values["roc_curves"], values["auroc_per_class"], test.class_names)})
 
@@ -91,7 +92,7 @@ def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache
            "seed": int(seed), "protocol": FROZEN.text, "tensorflow": tf.__version__}
     probabilities, = cache.arrays(key, lambda: [train().probabilities])
     return tested_result(probabilities, test, num_synthetic=len(images), epochs=epochs, seed=seed,
-                         best_epoch_accuracy=None)
+                         epoch_accuracies=None)
 
 
 def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: Dataset, *, seeds: Sequence[int] = (0,),

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from datalens_tf.cli import command_parser
 from datalens_tf.data.datasets import as_dataset, to_unit
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation.metrics.utility import evaluate_draws
-from datalens_tf.training.classifier import FROZEN, PAPER, paper_classifier, paper_protocol, train_on_synthetic
+from datalens_tf.training.classifier import FROZEN, PAPER, PROTOCOLS, paper_classifier, protocol, train_on_synthetic
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,7 @@ def test_the_papers_protocol_continues_where_it_was_interrupted(digits, tmp_path
     assert result["accuracy"] == pytest.approx(float(rows[-1]["val_accuracy"]), abs=1e-6)
     # Of all epochs, before the interruption too.
     assert result["best_epoch_accuracy"] == pytest.approx(max(float(row["val_accuracy"]) for row in rows))
+    assert result["epoch_accuracies"] == pytest.approx([float(row["val_accuracy"]) for row in rows])
     assert run()["per_seed"] == metrics["per_seed"] and len(seen) == 5  # It was done.
     seen.clear()
     with pytest.raises(Stop):  # Other images start anew.
@@ -139,7 +141,11 @@ def test_the_papers_protocol_continues_where_it_was_interrupted(digits, tmp_path
 
 
 def test_each_data_set_has_the_papers_own_protocol():
-    assert paper_protocol("mnist").epochs == 600 and paper_protocol("celeba_hair").epochs == 250
+    assert protocol("paper", "mnist").epochs == 600 and protocol("paper", "celeba_hair").epochs == 250
+    assert protocol("paper-short", "celeba_hair").epochs == protocol("paper-short", "mnist").epochs == 60
+    assert [protocol(name, "mnist").name for name in PROTOCOLS] == list(PROTOCOLS)
+    flags = {action.dest: action for action in command_parser("evaluate", [])._actions}
+    assert flags["protocol"].choices == PROTOCOLS
     assert FROZEN.epochs == 10 and FROZEN.num_synthetic == 60_000 and "Adam 0.001, batch 256" in FROZEN.text
 
 
