@@ -219,15 +219,21 @@ def load_run(folder: pathlib.Path) -> base.RunSynthesizer:
     return registry.synthesizer(stored_config(folder).method).load(folder)
 
 
-def drawer(model: str) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
-    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names."""
+def drawer(model: str, *, looking: bool = False) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
+    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names.
+
+    Args:
+      model: the folder.
+      looking: whether images are for people, and need no grain.
+    """
     folder = pathlib.Path(model)
     if (folder / "config.json").is_file():
-        run = load_run(folder)
-        return run.sample, export.read_metadata(run.folder.generator / "1")["class_names"]
-    generator = export.load_generator(folder)
-    verification.export_statement(generator.path)
-    return functools.partial(sampling.sample_from, generator.sample, generator.num_classes), generator.class_names
+        generator = export.load_generator(load_run(folder).folder.generator)
+    else:
+        generator = export.load_generator(folder)
+        verification.export_statement(generator.path)
+    draw = functools.partial(generator.sample, looking=looking)
+    return functools.partial(sampling.sample_from, draw, generator.num_classes), generator.class_names
 
 
 def one_core_per_operation(num_threads: int) -> None:

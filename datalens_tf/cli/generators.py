@@ -41,6 +41,8 @@ def _add_sample_arguments(parser: Parser) -> None:
     parser.add_argument("--labels", type=integers, default=None, metavar="LABEL,...",
                         help="classes to draw, in turn; by default all, equally often, in random order")
     parser.add_argument("--seed", type=int, default=None, help="makes the draw reproducible")
+    parser.add_argument("--for", dest="purpose", choices=("training", "looking"), default="training",
+                        help="looking: without the grain that some generators add for classifiers to learn from")
     parser.add_argument("--output", required=True,
                         help="FILE.npz (x uint8, y int64), or a new folder for PNGs, one sub-folder per class")
     parser.add_argument("--format", default=None, metavar="FORMAT",
@@ -79,8 +81,12 @@ def _sample(args: argparse.Namespace) -> None:
         labels = np.resize(labels, count)  # Repeats them cyclically.
     target = pathlib.Path(args.output)
     kind = writing.format_of(target, args.format)
+    looking = args.purpose == "looking"
+    if looking and args.server:
+        raise InvalidArgumentError("--for looking is not available with --server: ask it for the signature `looking`.")
     with _progress_bar(count, shown=bool(args.server)) as bar:
-        draw, class_names = _remote_drawer(args, bar.update) if args.server else common.drawer(args.model)
+        draw, class_names = (_remote_drawer(args, bar.update) if args.server
+                             else common.drawer(args.model, looking=looking))
         x, y = draw(count, labels=labels, seed=args.seed)
     writing.write_images(target, kind, x, y, class_names)
     print(f"{len(x)} samples in {target}")

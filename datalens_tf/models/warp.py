@@ -40,15 +40,23 @@ class WarpedGenerator(tf.Module):
         return self._of_sources + 1 + NUM_MOVES + (1 + int(np.prod(self.image_shape)) if self.grain else 0)
 
     def __call__(self, inputs, training: bool = False):
-        latents, labels = inputs
+        images, noise = self._warped(*inputs)
+        if self.grain:
+            images = grained(images, 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images)))
+        return images
+
+    def to_look_at(self, inputs) -> tf.Tensor:
+        """The same images without grain."""
+        return self._warped(*inputs)[0]
+
+    def _warped(self, latents, labels):
+        """Images before they get grain, and the latents of the grain."""
         images = [source([latents[:, :source.latent_dim], labels], training=False) for source in self.sources]
         coin, moves, noise = tf.split(latents[:, self._of_sources:], [1, NUM_MOVES, -1], axis=1)
         images = tf.where(coin[:, :, None, None] < 0, images[0], images[-1])
         if self.warp:
             images = affine_warp(images, matrices(self.warp * moves, self.image_shape))
-        if self.grain:
-            images = grained(images, 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images)))
-        return images
+        return images, noise
 
 
 def grained(images: tf.Tensor, levels: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:

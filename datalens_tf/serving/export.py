@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     | `from_latents` | `latents` float32 [n, z], `labels` int64 [n] | `images` float32 [n, H, W, C] in [0, 1] |
     | `generate` | `num_samples` int64 [], `seed` int64 [], -1 (the default) for fresh images | `images` uint8 \
       [num_samples, H, W, C] and `labels` int64 [num_samples], as equally many of each class as possible |
+    | `looking` | as `sample` | the same without grain, of generators that add some; see `--for looking` |
     | `describe` | `name` string [n], names of JSON files in `assets.extra` | `text` string [n], what they say |
 
     A request is for `signatures.MAX_IMAGES` images at most. In `assets.extra` are the settings (`model.json`), requests
@@ -160,12 +162,13 @@ class LoadedGenerator:
     class_names: tuple[str, ...]
     model: Any
 
-    def sample(self, labels: NDArray[Any], seed: int | None = None) -> NDArray[np.uint8]:
+    def sample(self, labels: NDArray[Any], seed: int | None = None, *, looking: bool = False) -> NDArray[np.uint8]:
         """Draws one image per label.
 
         Args:
           labels: integers in [0, num_classes), [n].
           seed: makes the images reproducible: image i is a function of label i, i and the seed. None: fresh images.
+          looking: leaves out grain that is there to learn from, where a generator adds some.
 
         Returns:
           uint8 [n, H, W, C].
@@ -175,6 +178,9 @@ class LoadedGenerator:
         """
         labels = checked_labels(labels, self.num_classes)
         images = empty_images(len(labels), self.image_shape)
+        signature = "looking" if looking and "looking" in self.model.signatures else "sample"
+        if seed is None and signature == "looking":
+            seed = secrets.randbits(31)
         seeds = None if seed is None else image_seeds(seed, len(labels))
         for start in range(0, len(labels), _CHUNK):
             chunk = slice(start, start + _CHUNK)
@@ -182,7 +188,7 @@ class LoadedGenerator:
             if seeds is None:
                 images[chunk] = self.model.signatures["serving_default"](**inputs)["images"]
             else:
-                images[chunk] = self.model.signatures["sample"](**inputs, seed=tf.constant(seeds[chunk]))["images"]
+                images[chunk] = self.model.signatures[signature](**inputs, seed=tf.constant(seeds[chunk]))["images"]
         return images
 
 

@@ -18,7 +18,8 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
     """A module that tracks the generator's variables, and the functions to serve (see `export_generator`).
 
     Args:
-      generator, latent_dim, latent_distribution, num_classes: as for `export_generator`.
+      generator, latent_dim, latent_distribution, num_classes: as for `export_generator`. A generator whose images are
+        meant to learn from may have others, `to_look_at([latents, labels])`.
       texts: name -> text that `describe` answers.
     """
     # The generator itself stays in the closure: tracked, Keras would store its class, layers and optimizer as well.
@@ -29,27 +30,34 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
 
     latents_spec = tf.TensorSpec([None, latent_dim], tf.float32, "latents")
 
-    # A graph of its own, which signatures call: traced once, and stored once.
-    @_graph(input_signature=[latents_spec, labels_spec])
-    def images_of(latents, labels):
-        range_message = f"labels must be in [0, {num_classes})"
-        with tf.control_dependencies([
-                _at_most_max_images(tf.size(labels)),
-                tf.debugging.assert_equal(tf.shape(latents)[0], tf.size(labels), "expected one label per image"),
-                tf.debugging.assert_non_negative(labels, range_message),
-                tf.debugging.assert_less(labels, tf.constant(num_classes, tf.int64), range_message)]):
-            return tf.cast(generator([latents, tf.cast(labels, tf.int32)], training=False), tf.float32)
+    def checked(images_of):
+        """A graph of its own, which signatures call: traced once, and stored once."""
+        @_graph(input_signature=[latents_spec, labels_spec])
+        def images(latents, labels):
+            range_message = f"labels must be in [0, {num_classes})"
+            with tf.control_dependencies([
+                    _at_most_max_images(tf.size(labels)),
+                    tf.debugging.assert_equal(tf.shape(latents)[0], tf.size(labels), "expected one label per image"),
+                    tf.debugging.assert_non_negative(labels, range_message),
+                    tf.debugging.assert_less(labels, tf.constant(num_classes, tf.int64), range_message)]):
+                return tf.cast(images_of([latents, tf.cast(labels, tf.int32)]), tf.float32)
 
-    def pixels_of(latents, labels):
-        return tf.saturate_cast(tf.round(images_of(latents, labels) * 255), tf.uint8)
+        return images
 
-    @_graph(input_signature=[labels_spec, seeds_spec])
-    def seeded_pixels(labels, seeds):
-        with tf.control_dependencies([
-                _at_most_max_images(tf.size(seeds)),
-                tf.debugging.assert_equal(tf.size(seeds), tf.size(labels), "expected one seed per label")]):
-            latents = tf.map_fn(latent_of, seeds, fn_output_signature=tf.float32)
-        return pixels_of(latents, labels)
+    def seeded(images_of):
+        """The same by seeds, as pixels."""
+        @_graph(input_signature=[labels_spec, seeds_spec])
+        def pixels(labels, seeds):
+            with tf.control_dependencies([
+                    _at_most_max_images(tf.size(seeds)),
+                    tf.debugging.assert_equal(tf.size(seeds), tf.size(labels), "expected one seed per label")]):
+                latents = tf.map_fn(latent_of, seeds, fn_output_signature=tf.float32)
+            return tf.saturate_cast(tf.round(images_of(latents, labels) * 255), tf.uint8)
+
+        return pixels
+
+    images_of = checked(functools.partial(generator, training=False))
+    seeded_pixels = seeded(images_of)
 
     def latent_of(seed):
         key = tf.stack([seed, tf.zeros_like(seed)])
@@ -100,6 +108,14 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
             return {"text": tf.gather(tf.constant(list(texts.values())), tf.argmax(found, axis=1))}
 
     functions = [serving_default, sample, png, from_latents, generate, describe]
+    if hasattr(generator, "to_look_at"):
+        smooth_pixels = seeded(checked(generator.to_look_at))
+
+        @_graph(input_signature=[labels_spec, seeds_spec])
+        def looking(labels, seed):
+            return {"images": smooth_pixels(labels, seed)}
+
+        functions.append(looking)
     return module, {function.__name__: function for function in functions}
 
 

@@ -38,7 +38,7 @@ _HEADERS = {"Content-Security-Policy": "default-src 'none'; img-src 'self' data:
             "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
-def application(draw: Draw, class_names: Sequence[str], statement: Mapping[str, Any] | None,
+def application(draw: Draw, show: Draw, class_names: Sequence[str], statement: Mapping[str, Any] | None,
                 reports: Mapping[str, pathlib.Path], *, token: str) -> Starlette:
     """Pages of one generator, as an ASGI application.
 
@@ -49,13 +49,14 @@ def application(draw: Draw, class_names: Sequence[str], statement: Mapping[str, 
     | `/report`, `/private_report` | reports of the run, where there are any |
 
     Args:
-      draw: images uint8 [n, H, W, C] and labels [n] of a number, `labels` and a `seed`.
+      draw: images uint8 [n, H, W, C] and labels [n] of a number, `labels` and a `seed`, to download.
+      show: the same, to look at.
       class_names: one text per class.
       statement: on the generator's privacy; None where it has none.
       reports: address -> HTML file, of those that exist.
       token: that everybody needs who asks.
     """
-    pages = _Pages(draw, class_names, statement, reports)
+    pages = _Pages(draw, show, class_names, statement, reports)
     routes = [Route("/", pages.first), Route("/sheet.png", pages.sheet), Route("/images.npz", pages.arrays),
               Route("/images.zip", pages.pictures), *(Route(f"/{name}", pages.report) for name in reports)]
 
@@ -79,9 +80,10 @@ def application(draw: Draw, class_names: Sequence[str], statement: Mapping[str, 
 class _Pages:
     """The answers of each address. They are no coroutines, so that drawing holds up nobody else."""
 
-    def __init__(self, draw: Draw, class_names: Sequence[str], statement: Mapping[str, Any] | None,
+    def __init__(self, draw: Draw, show: Draw, class_names: Sequence[str], statement: Mapping[str, Any] | None,
                  reports: Mapping[str, pathlib.Path]):
-        self._draw, self._names, self._statement, self._reports = draw, list(class_names), statement, reports
+        self._draw, self._show = draw, show
+        self._names, self._statement, self._reports = list(class_names), statement, reports
         environment = jinja2.Environment(loader=jinja2.PackageLoader("datalens_tf.serving"), autoescape=True,
                                          undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
                                          finalize=_text.finalize)
@@ -103,7 +105,7 @@ class _Pages:
     def sheet(self, request: Request) -> Response:
         label, seed, _ = self._asked(request)
         rows = range(len(self._names)) if label is None else [label]
-        images = np.stack([self._images(row, seed, _COLUMNS)[0] for row in rows])
+        images = np.stack([self._show(_COLUMNS, labels=np.full(_COLUMNS, row), seed=seed)[0] for row in rows])
         return Response(png_bytes(image_grid(images), _SCALE), media_type="image/png")
 
     def arrays(self, request: Request) -> Response:

@@ -82,3 +82,11 @@ def test_grain_leaves_the_images_what_they_are():
     without, made = WarpedGenerator(SHAPE, [source], 1.0), WarpedGenerator(SHAPE, [source], 1.0, 1e-4)
     drawn, labels = latents(made, 9), tf.constant([0, 1, 1] * 3)
     np.testing.assert_allclose(made([drawn, labels]), without([drawn[:, :without.latent_dim], labels]), atol=2e-3)
+
+
+def test_images_to_look_at_are_the_same_without_grain():
+    made, plain = (WarpedGenerator(SHAPE, [generator()], 1.0, grain) for grain in (0.5, 0.0))
+    numbers, labels = latents(made, 20), tf.constant(np.arange(20) % 2)
+    looked_at = made.to_look_at([numbers, labels])
+    np.testing.assert_array_equal(looked_at, plain([numbers[:, :plain.latent_dim], labels]))
+    assert np.abs(made([numbers, labels]) - looked_at).max() > 0.1

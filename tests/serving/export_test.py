@@ -14,10 +14,14 @@ from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 from tensorflow.python.framework import tensor_util
 from tensorflow_serving.apis import prediction_log_pb2
 
+from datalens_tf import cli
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.serving import export
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
 from datalens_tf.serving.sampling import image_seeds
+from tests.models.factor_generators import SHAPE
+from tests.models.factor_generators import generator as clusters
 from tests.serving.tiny_generator import SETTINGS, TinyGenerator
 
 
@@ -406,3 +410,22 @@ class TestWriting:
         with pytest.raises(InvalidArgumentError, match=message):
             export_generator(generator, tmp_path / "model", **{**SETTINGS, **changes})
         assert not os.listdir(tmp_path)
+
+
+def test_a_generator_with_grain_also_draws_without(tmp_path):
+    made = WarpedGenerator(SHAPE, [clusters()], 0.0, grain=0.3)
+    path = export_generator(made, tmp_path, latent_dim=made.latent_dim, latent_distribution="normal", num_classes=2)
+    loaded, labels = load_generator(path), np.arange(6) % 2
+    grainy, smooth = (loaded.sample(labels, seed=3, looking=looking) for looking in (False, True))
+    assert grainy.dtype == smooth.dtype == np.uint8 and np.abs(grainy.astype(int) - smooth).max() > 20
+    np.testing.assert_array_equal(smooth, loaded.sample(labels, seed=3, looking=True))
+    assert not np.array_equal(smooth, loaded.sample(labels, looking=True))  # Fresh ones
+    assert cli.main(["sample", f"--model={path}", "--num_samples=6", "--labels=0,1", "--seed=3", "--for=looking",
+                     f"--output={tmp_path / 'x.npz'}"]) == 0
+    with np.load(tmp_path / "x.npz") as drawn:
+        np.testing.assert_array_equal(drawn["x"], smooth)
+
+
+def test_other_generators_draw_the_same_for_all(exported):
+    loaded, labels = load_generator(exported), np.arange(4) % 3
+    np.testing.assert_array_equal(loaded.sample(labels, seed=1, looking=True), loaded.sample(labels, seed=1))

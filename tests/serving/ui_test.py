@@ -40,7 +40,7 @@ def fixture_report(tmp_path):
 
 @pytest.fixture(name="client")
 def fixture_client(report):
-    pages = ui.application(draw, NAMES, STATEMENT, {"report": report}, token=TOKEN)
+    pages = ui.application(draw, draw, NAMES, STATEMENT, {"report": report}, token=TOKEN)
     return TestClient(pages, base_url="http://127.0.0.1:8502", follow_redirects=False)
 
 
@@ -99,7 +99,7 @@ def test_what_is_out_of_bounds_is_refused(allowed, query):
 def test_what_is_not_private_is_called_so(statement, text):
     if statement is not None:
         statement |= {"epsilon": None, "epsilon_by_accountant": {}}
-    client = TestClient(ui.application(draw, NAMES, statement, {}, token=TOKEN), base_url="http://localhost")
+    client = TestClient(ui.application(draw, draw, NAMES, statement, {}, token=TOKEN), base_url="http://localhost")
     assert text in client.get("/", params={"token": TOKEN}).text
 
 
