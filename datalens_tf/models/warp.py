@@ -46,7 +46,7 @@ class WarpedGenerator(tf.Module):
         return images
 
     def to_look_at(self, inputs) -> tf.Tensor:
-        """The same images without grain."""
+        """Images of these latents and labels, without grain."""
         return self._warped(*inputs)[0]
 
     def _warped(self, latents, labels):

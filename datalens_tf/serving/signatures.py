@@ -31,7 +31,7 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
     latents_spec = tf.TensorSpec([None, latent_dim], tf.float32, "latents")
 
     def checked(images_of):
-        """A graph of its own, which signatures call: traced once, and stored once."""
+        """Graph of its own, with checks, that signatures call: traced once, and stored once."""
         @_graph(input_signature=[latents_spec, labels_spec])
         def images(latents, labels):
             range_message = f"labels must be in [0, {num_classes})"
@@ -45,7 +45,7 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
         return images
 
     def seeded(images_of):
-        """The same by seeds, as pixels."""
+        """Pixels by labels and seeds: a graph, too."""
         @_graph(input_signature=[labels_spec, seeds_spec])
         def pixels(labels, seeds):
             with tf.control_dependencies([
