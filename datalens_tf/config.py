@@ -60,7 +60,7 @@ class DataFacts:
     """All that settings, and the choice of a method, may know of data: public facts, none of them about one record.
 
     Attributes:
-      num_records: n, public where neighbours differ in a replaced record.
+      num_records: n, public where neighbours differ in a replaced record; else a public bound on it.
       image_shape: (H, W, C).
       num_classes: number of classes Y.
       num_slots: places in partitions that records have; None where each record has its own.
@@ -128,6 +128,9 @@ class DataConfig(Settings):
 
         _check_declared)
 
+    adjacency: str = setting(
+        "replace-one", "Neighbours: replace-one or add-or-remove-one. Most methods are for one of these.",
+        group="budget")
     skip_unreadable: bool = setting(
         False, "Unreadable files keep their place, and contribute nothing. They count as records. How many they are is "
         "private: private/unreadable.txt lists them. Otherwise they are an error.")
@@ -135,11 +138,26 @@ class DataConfig(Settings):
     GROUP: typing.ClassVar[str] = "data"
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
-    ADJACENCY: typing.ClassVar[str] = "replace-one"
+    # What `adjacency` may be, and why nothing else.
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one",)
+    NO_OTHER: typing.ClassVar[str] = (
+        "where records are dealt to teachers, their number decides who learns from which, so that one more could "
+        "change all of them")
 
     def _check(self) -> None:
         super()._check()
         _validate.one_of("method", self.method, [type(self).method])
+        _validate.require(self.adjacency in self.ADJACENCIES, "adjacency", self.adjacency,
+                          f"to be {' or '.join(self.ADJACENCIES)} for {self.method}: {self.NO_OTHER}")
+
+    @property
+    def publishes_num_records(self) -> bool:
+        """Whether the number of records is public in such a run, and follows from what it publishes."""
+        return True
+
+    def known_records(self, num_records: int) -> int:
+        """The number of records as settings may depend on it: a public bound where the number is private."""
+        return num_records
 
     @property
     def data(self) -> DataSpec:
@@ -163,7 +181,20 @@ class RunSettings(Protocol):
 
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
-    ADJACENCY: typing.ClassVar[str]
+
+    @property
+    def adjacency(self) -> str:
+        """Neighbouring relation of the guarantee."""
+        ...
+
+    @property
+    def publishes_num_records(self) -> bool:
+        """Whether the number of records is public."""
+        ...
+
+    def known_records(self, num_records: int) -> int:
+        """Number of records, or the public bound that stands for it."""
+        ...
 
     @property
     def method(self) -> str:
@@ -263,7 +294,7 @@ class RunConfig(DataConfig):
 
     def _check_epsilon(self) -> None:
         """Whether there is a budget is decided by the method."""
-        if self.ADJACENCY == "none":
+        if self.adjacency == "none":
             _validate.require(self.epsilon is None, "epsilon", self.epsilon,
                               f"to be none: {self.method} is not private")
         else:
@@ -296,6 +327,28 @@ class RunConfig(DataConfig):
           InvalidArgumentError: no noise reaches so small an epsilon.
         """
         return self
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundedConfig(RunConfig):
+    """Settings of runs that need not publish how many records there are."""
+
+    records_at_most: int | None = setting(
+        None, "Public bound on the number of records. Under add-or-remove-one the number is private: what would follow "
+        "from it (delta, plans, sampling) follows from the bound, and nothing published has it. Choose it without "
+        "looking at the records.", at_least(1), group="budget")
+
+    def _check(self) -> None:
+        super()._check()
+        _validate.require(self.records_at_most is None or self.adjacency == "add-or-remove-one", "records_at_most",
+                          self.records_at_most, "to be none: under replace-one the number of records is public")
+
+    @property
+    def publishes_num_records(self) -> bool:
+        return self.records_at_most is None
+
+    def known_records(self, num_records: int) -> int:
+        return num_records if self.records_at_most is None else self.records_at_most
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

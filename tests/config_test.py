@@ -168,7 +168,8 @@ def test_settings_from_before_classes_could_be_declared_still_load():
 
 def test_every_setting_changes_the_digest():
     base = DataLensConfig()
-    changes = {"method": None, "dataset": "mnist", "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
+    changes = {"method": None, "adjacency": None, "dataset": "mnist",
+               "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
                "classes": ("a", "b"),
                "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
                "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "num_owners": 3, "owner_tolerance": 2,
@@ -181,7 +182,7 @@ def test_every_setting_changes_the_digest():
             0.5 if isinstance(value, int) else 0))
         if new is not None or field.name == "clip":
             digests.add(config_digest(base.replace(**{field.name: new}, **needed.get(field.name, {})).to_json()))
-    assert len(digests) == len(dataclasses.fields(base))  # `method` has one value, and there is the base.
+    assert len(digests) == len(dataclasses.fields(base)) - 1  # `method`, `adjacency` have one value; and the base.
 
 
 @pytest.mark.parametrize("name,value", [("chunk_size", 0), ("chunk_size", 1.5), ("num_threads", 0),

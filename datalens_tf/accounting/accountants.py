@@ -72,6 +72,12 @@ def epsilon_of(events: Sequence[dp_accounting.DpEvent], delta: float, accountant
     return _epsilon(_tally(events), float(delta), accountant, adjacency)
 
 
+def epsilons_of(events: Sequence[dp_accounting.DpEvent], delta: float, adjacency: str) -> dict[str, float]:
+    """`epsilon_of` by each accountant that knows all the events."""
+    return {name: epsilon_of(events, delta, name, adjacency) for name in ACCOUNTANTS
+            if all(name in applicable(event) for event in events)}
+
+
 def max_steps(event: dp_accounting.DpEvent, epsilon: float, delta: float, accountant: str,
               adjacency: str = "replace-one") -> int:
     """Largest number of releases of `event` that costs at most epsilon; one more would cost more."""
@@ -132,7 +138,10 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
 class Budgeted(Protocol):
     """Settings with a budget and a noise multiplier; a `RunConfig`."""
 
-    ADJACENCY: typing.ClassVar[str]
+    @property
+    def adjacency(self) -> str:
+        """Neighbouring relation that noise multipliers are for."""
+        ...
 
     @property
     def budget(self) -> float:
@@ -182,7 +191,7 @@ def calibrated(config: _Settings, num_steps: int, *, precision: float = 1e-4, de
         return config
     mechanism = config.replace(noise_multiplier=1.0).mechanism()
     multiplier = calibrate(lambda z: dataclasses.replace(mechanism, noise_multiplier=z).dp_event(), num_steps,
-                           config.budget, config.delta, config.accountant, config.ADJACENCY, precision)
+                           config.budget, config.delta, config.accountant, config.adjacency, precision)
     if decimals is not None:
         multiplier = math.ceil(multiplier * 10**decimals) / 10**decimals
     return config.replace(noise_multiplier=multiplier)

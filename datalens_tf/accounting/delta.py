@@ -38,15 +38,17 @@ def describe_delta(config: RunSettings, num_records: int) -> str:
     """The statement's sentence about delta; with what it means from 1/n on."""
     count, unit = num_protected(config, num_records)
     text = _ratio(config.delta, count, unit)
+    if not config.publishes_num_records:
+        text = f"{text} That n is a public bound; how many records there are is private."
     return f"{text} {_meaning(config.delta, count, unit)}" if config.delta >= WARNED / count else text
 
 
 def num_protected(config: RunSettings, num_records: int) -> tuple[int, str]:
-    """n, and what it counts: users where neighbours differ in one, else records."""
-    if config.ADJACENCY.endswith("-user"):
+    """n, and what it counts: users where neighbours differ in one, else records, or the public bound on them."""
+    if config.adjacency.endswith("-user"):
         users: int | None = getattr(config, "num_users", None)
         return _validate.known("num_users", users, "to be the number of users, whom neighbours differ in"), "users"
-    return num_records, "records"
+    return config.known_records(num_records), "records"
 
 
 def below(count: int) -> float:

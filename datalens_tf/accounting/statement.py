@@ -32,6 +32,7 @@ _AS_MANY = f"{_REPLACED} with as many images"  # How many each user has is publi
 _UNITS = {"replace-one": (_RECORD, _REPLACED), "add-or-remove-one": (_RECORD, _ABSENT),
           "replace-one-user": (_USER, _AS_MANY), "add-or-remove-one-user": (_USER, _ABSENT),
           "none": (_RECORD, "")}  # Of what is not private.
+CHANGING = {"replace-one": "replacing", "add-or-remove-one": "adding or removing"}  # one record, in assumptions
 _GROUPS = {
     _RECORD: "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
     _USER: "People who are several users, and people whose pictures several users have: the unit is what one user has. "
@@ -83,7 +84,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
       ledger: with all charges; None of a method that is not private.
       num_burnt: how many of the charges paid for a release that was never stored. They count in epsilon.
       noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
-      num_records: number of records in the data set; public.
+      num_records: number of records in the data set; public, unless the settings do not publish it.
 
     Raises:
       LedgerError: a charge differs from what a step costs under this configuration, or charges are missing.
@@ -122,7 +123,13 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         released = _validate.known("released", released, "to be told where charges have more noise") + _RECALIBRATED
         released += ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
                                               for part in facts["recalibrated"]) + "."
-    texts = facts | {"accountant": config.accountant, "noise_caveat": noise.caveat}
+    published = num_records if config.publishes_num_records else None
+    bound = None if config.publishes_num_records else config.known_records(num_records)
+    texts = facts | {
+        "accountant": config.accountant, "noise_caveat": noise.caveat, "changing": CHANGING.get(guarantee.adjacency),
+        "number_of_records": "the number of records" if bound is None else
+        f"a bound of {bound:,} on the number of records (the number itself is private, and is known from what was paid "
+        "for alone)"}
     if facts.get("epsilon_towards_driver") is not None:
         texts["epsilon_towards_driver"] = round_up(facts["epsilon_towards_driver"])
     return {
@@ -130,7 +137,8 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "private": private,
         "method": config.method,
         "dataset": config.public().dataset,
-        "num_records": num_records,
+        "num_records": published,
+        **({} if bound is None else {"records_at_most": bound}),
         "epsilon": by_accountant[_validate.known("accountant", config.accountant)] if private else None,
         "delta": config.delta,
         "delta_and_n": describe_delta(config, num_records) if private else None,
@@ -230,7 +238,8 @@ def parse_statement(text: str | bytes) -> dict[str, Any]:
     for name in ("method", "dataset", "accountant", "adjacency"):
         _validate.require(isinstance(statement.get(name), str), name, statement.get(name), "to be text")
     _validate.require(isinstance(statement.get("private"), bool), "private", statement.get("private"), "to be a bool")
-    for name in ("num_records", "num_steps"):
+    secret = "records_at_most" in statement and statement.get("num_records") is None
+    for name in ("records_at_most" if secret else "num_records", "num_steps"):
         _validate.integer(name, statement.get(name), at_least=1)
     _validate.integer("num_charges", statement.get("num_charges"), at_least=int(statement["private"]))
     if statement["private"]:
@@ -266,11 +275,36 @@ def render_text(statement: dict[str, Any]) -> str:
         if s.get("settings_chosen"):  # Statements from before there was one say nothing of it.
             sections += [("Settings chosen by looking at data", [s["settings_chosen"]])]
         sections += [("Not covered", s["not_covered"])]
-    blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({s['num_records']} records)"]
+    blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({how_many(s)} records)"]
     for title, items in sections:
         bullets = [_wrap(text, "- " if len(items) > 1 else "") for text in items]
         blocks.append("\n".join([title, "-" * len(title), *bullets]))
     return "\n\n".join(blocks) + "\n"
+
+
+def how_many(s: Mapping[str, Any]) -> str:
+    """The number of records in a statement, in words where it is private."""
+    return str(s["num_records"]) if s["num_records"] is not None else f"at most {s['records_at_most']}"
+
+
+def _if_published(s: Mapping[str, Any]) -> str:
+    """Sentence for a promise about added records in a run that publishes their number; nothing for other statements."""
+    if not s["adjacency"].startswith("add-or-remove") or s["num_records"] is None:
+        return ""
+    return (" This run publishes how many there are, which such neighbours differ in: read epsilon as a comparison "
+            "figure, for what anybody learns beyond that number.")
+
+
+def _for_others(s: Mapping[str, Any]) -> str:
+    """The price of the same noise by the other relation, where a sensitivity is known for it."""
+    other = s.get("other_adjacency")
+    if other is None or not s["private"]:
+        return ""
+    price = f"{round_up(other['epsilon_by_accountant'][s['accountant']])} ({s['accountant']})"
+    if other["is_guarantee"]:
+        return f" Adjacency {other['adjacency']}: the same noise guarantees epsilon = {price}."
+    return (f" Adjacency {other['adjacency']}: the same noise would cost epsilon = {price}, a comparison figure and no "
+            "guarantee, as this run publishes its number of records.")
 
 
 def meaning(s: dict[str, Any]) -> str:
@@ -280,7 +314,8 @@ def meaning(s: dict[str, Any]) -> str:
         f"The released {product} is (epsilon, delta)-differentially private with epsilon = "
         f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {_UNITS[s['adjacency']][1]}, every "
         "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
-        f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}.")
+        f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}."
+        f"{_if_published(s)}{_for_others(s)}")
 
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -21,7 +21,7 @@ LEDGER, STATEMENT = "ledger.jsonl", "privacy.json"
 _ACCURACY = 1e-6  # Relative, of a recomputed epsilon: near-exact accountants differ that much between versions.
 # Settings that a statement repeats.
 _SETTINGS = ("method", "delta", "accountant", "num_teachers", "batch_size", "noise_stddev", "sampling_probability",
-             "num_discriminators", "num_users", "clip_norm", "num_features")
+             "num_discriminators", "num_users", "clip_norm", "num_features", "records_at_most")
 
 
 def run_statement(folder: pathlib.Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from datalens_tf.accounting.statement import Guarantee, make_statement, render_t
 from datalens_tf.classification import networks
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import numbered
-from datalens_tf.data.datasets import Dataset, as_dataset, to_unit, usable_only, with_data
+from datalens_tf.data.datasets import Dataset, as_dataset, sound, to_unit, usable_only, with_data
 from datalens_tf.data.identity import identity_of
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
@@ -43,7 +43,7 @@ _ASSUMPTIONS = (
     "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
     "others and of other steps, by a draw that nobody sees (Poisson sampling).",
     "Steps are composed adaptively: later steps may depend on everything released before.",
-    "Public: the settings, the number of records that the sampling probability was computed from, the list of classes, "
+    "Public: the settings, {number_of_records}, from which the sampling probability was computed, the list of classes, "
     "the image shape, and that pixels are scaled by a fixed rule. Models that training started from, and feature "
     "extractors, were made without these records.",
     "Noise: {noise_source}. {noise_caveat}",
@@ -133,16 +133,17 @@ class PrivateClassifier(Interruptible):
         Raises:
           TrainingInterrupted: after `request_stop`.
         """
+        dataset = sound(dataset)
         config = with_data(self.config, dataset)
         model, features = self._networks(config)
         digests = {"model_digest": None if self._model is None and config.model is None else networks.digest(model),
                    "features_digest": None if features is None else networks.digest(features)}
-        config = self.config = config.replace(**digests).resolved(len(dataset))
-        # The sampling probability is that of all records.
+        config = self.config = config.replace(**digests).resolved(config.known_records(len(dataset)))
+        # The sampling probability is that of all records, or of the public bound on them.
         training = DpSgd(config, usable_only(dataset), model, features, noise_source(config))
         event = config.step_event()
         for callback in self._callbacks:
-            callback.on_plan(described(dataset, config.ADJACENCY, len(dataset)), [
+            callback.on_plan(described(dataset, config.adjacency, len(dataset)), [
                 Stage("load"), Stage("train", charged=event is not None), Stage("report", 100.0)])
         with opened_any(self.folder, config, identity_of(dataset), event) as ledger:
             self._stop_requested = False
@@ -307,7 +308,7 @@ def _guarantee(config: ClassifierConfig) -> Guarantee:
     facts = {name: getattr(config, name)
              for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
     return Guarantee(
-        event=config.step_event(), adjacency=config.ADJACENCY if config.epsilon is not None else "none",
+        event=config.step_event(), adjacency=config.adjacency if config.epsilon is not None else "none",
         facts=facts | {"l2_sensitivity": config.mechanism().l2_sensitivity}, assumptions=_ASSUMPTIONS,
         released=_RELEASED if config.epsilon is not None else
         f"A classifier that was trained for {config.num_steps} steps without noise.",

@@ -8,7 +8,7 @@ import typing
 from etils import epy
 
 from datalens_tf import _validate
-from datalens_tf.config import RunConfig
+from datalens_tf.config import BoundedConfig
 from datalens_tf.settings import at_least, between, one_of, positive, setting
 
 with epy.lazy_imports():
@@ -20,7 +20,7 @@ DEFAULT_STEPS = 1500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(RunConfig):
+class ClassifierConfig(BoundedConfig):
     """Settings of a classifier that is trained by DP-SGD. Neighbours are data sets with one record more or less.
 
     Example:
@@ -31,6 +31,7 @@ class ClassifierConfig(RunConfig):
     """
 
     method: str = "dp_sgd_classifier"
+    adjacency: str = "add-or-remove-one"
     epsilon: float | None = setting(
         1.0, "Privacy budget epsilon. Training stops before it would be exceeded. None means no noise, NOT PRIVATE.")
     # Accountants of Gaussian releases know no sampling.
@@ -40,8 +41,8 @@ class ClassifierConfig(RunConfig):
         "who is sampled.")
     batch_size: int = setting(512, "Records in a batch, on average.", at_least(1))
     sampling_probability: float | None = setting(
-        None, "Probability with which a record is in a batch. With none, it is batch_size divided by the number of "
-        "records, which is then public.", between(0, 1, open_low=True))
+        None, "Probability with which a record is in a batch. With none, it is batch_size divided by records_at_most "
+        "or, without that, by the number of records, which is then public.", between(0, 1, open_low=True))
     clip_norm: float = setting(10.0, "l2 norm that a record's gradient is clipped to [C].", positive)
     top_k_norm: float = setting(
         1.0, "Share of a clipped gradient's squared norm that is kept. The largest coordinates are kept, up to this "
@@ -84,7 +85,8 @@ class ClassifierConfig(RunConfig):
         "How pixels are standardised, learning_rate_decay and ema_decay were chosen on MNIST, whose real test split "
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCY: typing.ClassVar[str] = "add-or-remove-one"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one",)
+    NO_OTHER: typing.ClassVar[str] = "records are sampled independently, which is priced for that"
 
     def _check(self) -> None:
         super()._check()
@@ -105,7 +107,7 @@ class ClassifierConfig(RunConfig):
     def mechanism(self) -> norm_topk.NormTopKSum:
         """Mechanism that sums gradients, and prices the sum; the settings must be resolved."""
         return norm_topk.NormTopKSum(
-            clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier or 0.0, adjacency=self.ADJACENCY,
+            clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier or 0.0, adjacency=self.adjacency,
             sampling_probability=_validate.known("sampling_probability", self.sampling_probability, "to be resolved"),
             top_k_norm=self.top_k_norm,
             top_k_dimensions=self.top_k_dimensions)
@@ -122,6 +124,6 @@ class ClassifierConfig(RunConfig):
                 config = accountants.calibrated(config, num_steps, decimals=4)
         elif config.num_steps is None:
             affordable = accountants.max_steps(config.mechanism().dp_event(), config.budget, config.delta,
-                                              config.accountant, config.ADJACENCY)
+                                              config.accountant, config.adjacency)
             config = config.replace(num_steps=max(1, affordable))  # The ledger says what lacks for the first.
         return config

@@ -30,7 +30,7 @@ from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.accounting.statement import Guarantee, make_statement, render_text, round_up
 from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.data.datasets import Dataset, to_unit, with_data
+from datalens_tf.data.datasets import Dataset, sound, to_unit, with_data
 from datalens_tf.data.identity import Fingerprint, identity_of
 from datalens_tf.data.partition import partition_indices, slot_shards
 from datalens_tf.errors import BudgetExhaustedError, DataError
@@ -229,6 +229,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
     if queries.shape != (config.num_queries, *dataset.image_shape):
         raise DataError(f"Expected queries of shape {[config.num_queries, *dataset.image_shape]}, got "
                         f"{list(queries.shape)}.")
+    dataset = sound(dataset)
     config = with_data(config, dataset)
     plan = make_plan(config, len(dataset), budgets, dataset.slots)
     config, mechanism, event = plan.config, plan.mechanism(), plan.event()

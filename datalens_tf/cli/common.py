@@ -123,7 +123,7 @@ def preset_config(args: argparse.Namespace) -> MethodConfig:
     """The preset for the budget, by default the smallest one that it was made for."""
     name, method = getattr(args, "preset", None) or args.dataset, getattr(args, "method", registry.DEFAULT)
     made_for = [epsilon for dataset, epsilon in registry.presets() if dataset == name]
-    private = registry.config_class(method).ADJACENCY != "none"
+    private = registry.config_class(method).adjacency != "none"
     return registry.preset(name, getattr(args, "epsilon", min(made_for, default=1.0) if private else None), method)
 
 

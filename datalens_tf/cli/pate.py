@@ -15,6 +15,7 @@ from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.settings import declared
 
 with epy.lazy_imports():
     import numpy as np
@@ -32,7 +33,8 @@ def _add_arguments(parser: Parser) -> None:
     common.add_picture_arguments(parser, unlabelled=False)
     parser.add_argument("--budgets", default=None, metavar="LIST",
                         help="public epsilons: EPSILON:SHARE,... such as 1:0.5,3:0.5; or FILE.npy")
-    add_settings(parser, PateClassifierConfig, brief=True)
+    # Its teachers are for one relation.
+    add_settings(parser, PateClassifierConfig, set(declared(PateClassifierConfig)) - {"adjacency"}, brief=True)
 
 
 def _pate_classify(args: argparse.Namespace) -> None:

@@ -12,28 +12,38 @@ from typing import Any
 
 from etils import epy
 
-from datalens_tf import _files
+from datalens_tf import _files, _validate
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
-from datalens_tf.config import ACCOUNTANTS, PerformanceOptions, VotingConfig
+from datalens_tf.config import ACCOUNTANTS, DataFacts, MethodConfig, PerformanceOptions, VotingConfig
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.methods import registry
+from datalens_tf.settings import declared
 
 with epy.lazy_imports():
+    from datalens_tf.accounting import accountants as prices
     from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
     from datalens_tf.auditing import canaries, releases
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
+    from datalens_tf.methods import embedding, sums
     from datalens_tf.planning import pricing
     from datalens_tf.training import progress, results
 
 # What is asked about settings is about those of the default method.
-_PRIVACY = ("top_k", "noise_stddev", "batch_size", "num_steps", "epsilon", "delta")
-_AUDIT = ("num_teachers", *_PRIVACY, "allow_large_delta", "warmup_teacher_steps")
+_OF_ALL = ("epsilon", "delta", "adjacency")
+_PRIVACY = ("top_k", "noise_stddev", "batch_size", "num_steps", *_OF_ALL)
+_STATED = DataFacts(num_records=60_000, image_shape=(28, 28, 1), num_classes=10)  # where nothing else is said
+_AUDIT = ("num_teachers", *_PRIVACY[:-1], "allow_large_delta", "warmup_teacher_steps")
 
 
 def _add_privacy_arguments(parser: Parser) -> None:
     parser.add_argument("--preset", metavar="NAME", help=common.preset_help())
+    parser.add_argument("--method", metavar="NAME", help=f"a method other than {registry.DEFAULT}: its price for "
+                        "replaced, and for added or removed records")
+    parser.add_argument("--num_records", type=int, metavar="N", help="public number of records, or bound on it, for "
+                        f"what depends on it (default: {_STATED.num_records})")
     parser.add_argument("--accountant", dest="accountants", choices=("all", *ACCOUNTANTS), default="all",
                         help=f"all (the default), {', '.join(ACCOUNTANTS)}")
     parser.add_argument("--ledger", dest="ledgers", action="append", default=[], metavar="FILE",
@@ -79,6 +89,10 @@ def _privacy(args: argparse.Namespace) -> None:
             if (text := running.unfinished(path)) is not None:
                 print(f"datalens: warning: {text}", file=sys.stderr)
         return
+    if getattr(args, "method", registry.DEFAULT) != registry.DEFAULT:
+        report = _neighbours_report(*_resolved(args), accountants)
+        print(json.dumps(report, indent=2) if args.json else _neighbours_text(report))
+        return
     if not any(hasattr(args, name) for name in ("preset", "epsilon", "num_steps")):
         raise InvalidArgumentError("Missing --preset, --epsilon, --num_steps or --ledger: say what to account "
                                    "for, for example --preset mnist.")
@@ -90,6 +104,53 @@ def _privacy(args: argparse.Namespace) -> None:
     budget = config.epsilon if "epsilon" in given or "num_steps" not in given else None
     report = pricing.privacy_report(config, budget, accountants)
     print(json.dumps(report, indent=2) if args.json else pricing.render_tables(report))
+
+
+def _resolved(args: argparse.Namespace) -> tuple[MethodConfig, DataFacts]:
+    """The settings of the method that is asked about, and the data that they are for."""
+    kind = registry.config_class(args.method)
+    given = given_settings(args, kind)
+    for name in (*_PRIVACY, "preset"):
+        if hasattr(args, name) and name not in _OF_ALL:
+            raise InvalidArgumentError(f"Expected --method={args.method} without --{name}: leave it out.")
+    if kind.adjacency == "none":
+        raise InvalidArgumentError(f"Expected a method that is private to account for, got {args.method}.")
+    facts = dataclasses.replace(_STATED, num_records=getattr(args, "num_records", _STATED.num_records))
+    _validate.integer("num_records", facts.num_records, at_least=1)
+    if given.get("adjacency", kind.adjacency) == "add-or-remove-one" and "records_at_most" in declared(kind):
+        given["records_at_most"] = facts.num_records
+    config = kind.for_data(facts, given.get("epsilon", 1.0), given)
+    config = config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)
+    return config.resolved(facts.num_records), facts
+
+
+def _neighbours_report(config: MethodConfig, facts: DataFacts, accountants: tuple[str, ...]) -> dict[str, Any]:
+    """Prices of a method's plan for each neighbouring relation that they are known for."""
+    if isinstance(config, embedding.EmbeddingConfig):
+        found = {name: sums.prices_of_plan(config, name) for name in config.ADJACENCIES}
+    else:
+        event, count = config.step_event(), _validate.known("num_steps", config.num_steps)
+        found = {config.adjacency: {name: prices.epsilon(event, count, config.delta, name, config.adjacency)
+                                    for name in prices.applicable(event)}}
+    own = [config.adjacency, *(name for name in found if name != config.adjacency)]
+    return {
+        "method": config.method, "epsilon_budget": config.epsilon, "delta": config.delta,
+        "num_records": facts.num_records, "adjacency": config.adjacency, "prices": [
+            {"adjacency": name, "is_guarantee": sums.is_guaranteed(config, name),
+             "epsilon": {accountant: value for accountant, value in found[name].items() if accountant in accountants}}
+            for name in own]}
+
+
+def _neighbours_text(report: dict[str, Any]) -> str:
+    """The report as text; numbers are rounded up."""
+    lines = [f"{report['method']}, its noise made for {report['adjacency']}, epsilon {report['epsilon_budget']:g} and "
+             f"delta {report['delta']:g}, where n = {report['num_records']:,} is public or a public bound"]
+    for row in report["prices"]:
+        by = ", ".join(f"{statements.round_up(value)} ({name})" for name, value in row["epsilon"].items())
+        means = "a guarantee" if row["is_guarantee"] else (
+            "a comparison figure, no guarantee: the run publishes n")
+        lines.append(f"{row['adjacency']}: epsilon {by}; {means}")
+    return "\n".join(lines)
 
 
 def _audit(args: argparse.Namespace) -> None:

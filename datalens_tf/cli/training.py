@@ -131,7 +131,7 @@ def _train(args: argparse.Namespace) -> None:
     guarantee = statement["title"]
     if statement["private"]:
         guarantee = (f"epsilon {statements.round_up(statement['epsilon'])} ({statement['accountant']}), "
-                     f"delta {statement['delta']:g}")
+                     f"delta {statement['delta']:g}, {statement['adjacency']}")
     steps = f", {statement['num_steps']} steps" if isinstance(plan.config, VotingConfig) else ""
     files = run_folder.RunFolder(folder)
     print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
@@ -251,7 +251,8 @@ def planned(args: argparse.Namespace) -> Plan:
     if _has_owners(sound):
         return Plan(sound.replace(dataset=name), place, None)
     dataset = _loaded(args, sound, place)
-    facts = DataFacts(num_records=len(dataset), image_shape=dataset.image_shape, num_classes=dataset.num_classes,
+    known = sound.known_records(len(dataset))  # Where the number is private, nothing that follows may have it.
+    facts = DataFacts(num_records=known, image_shape=dataset.image_shape, num_classes=dataset.num_classes,
                       num_slots=dataset.num_slots)
     chosen = None
     if named is None:
@@ -260,7 +261,7 @@ def planned(args: argparse.Namespace) -> Plan:
     preset = getattr(args, "preset", None) or given.get("dataset")
     if delta is None and preset in {dataset for dataset, _ in registry.presets()}:
         delta = registry.preset(str(preset)).delta
-    given["delta"] = deltas.automatic(len(dataset)) if delta in (None, _AUTO) else delta
+    given["delta"] = deltas.automatic(known) if delta in (None, _AUTO) else delta
     config = _fresh_config(args, registry.config_class(named), given, facts)
     config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)  # Refuses what such images cannot be.
     _check_teachers(config, facts, given)
@@ -309,7 +310,7 @@ def _own_presets(kind: type[MethodConfig]) -> set[str]:
 
 def _epsilon(args: argparse.Namespace, kind: type[MethodConfig]) -> float | None:
     """The budget that is given, else the smallest of the data set's preset, else 1."""
-    if kind.ADJACENCY == "none":
+    if kind.adjacency == "none":
         return getattr(args, "epsilon", None)
     name = getattr(args, "preset", None) or args.dataset
     return getattr(args, "epsilon", min((made for dataset, made in registry.presets() if dataset == name), default=1.0))

@@ -243,6 +243,33 @@ def unit_sizes(dataset: Dataset) -> NDArray[np.int64]:
     return sizes
 
 
+def sound(dataset: Dataset) -> Dataset:
+    """A data set in which records that cannot be any keep their places and are not usable.
+
+    Such are those whose pixels are NaN, infinite or out of [0, 1], or whose label is no class. Each is found by itself
+    alone, so that one record cannot end a run, nor change another's. Its image is black then, and its label 0.
+
+    Raises:
+      DataError: arrays of other shapes or types, in which a record has no place of its own.
+    """
+    check_images(_files.ArrayHeader.of(dataset.images), dataset.name)
+    for name, value in (("labels", dataset.labels), ("usable", dataset.usable)):
+        if value is not None and np.shape(value) != (len(dataset),):
+            raise DataError(f"{dataset.name}: expected {name} of shape [{len(dataset)}], one per image, got "
+                            f"{list(np.shape(value))}.")
+    found = (dataset.labels >= 0) & (dataset.labels < dataset.num_classes)
+    if dataset.images.dtype != np.uint8:
+        for start in range(0, len(dataset), CHUNK):  # Of a file in memory, perhaps.
+            pixels = dataset.images[start:start + CHUNK].reshape(len(found[start:start + CHUNK]), -1)
+            found[start:start + CHUNK] &= ((pixels >= 0) & (pixels <= 1)).all(1)  # Neither holds for NaN.
+    if found.all():
+        return dataset
+    images, labels = dataset.images.copy(), dataset.labels.copy()
+    images[~found], labels[~found] = 0, 0
+    return dataclasses.replace(dataset, images=images, labels=labels,
+                               usable=found if dataset.usable is None else dataset.usable & found)
+
+
 def shaped(dataset: Dataset, pictures: Pictures) -> Dataset:
     """A data set whose images have the size and the colour that are asked for; each depends on its own image alone.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import dp_accounting
 import numpy as np
@@ -15,6 +15,9 @@ from datalens_tf.mechanisms.noise import NoiseSource
 
 if TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
     import tensorflow as tf
+
+# Neighbouring relations that sums over records state a sensitivity for.
+ADJACENCIES = ("replace-one", "add-or-remove-one")
 
 
 class Teachers(Protocol):
@@ -38,7 +41,15 @@ class Mechanism(abc.ABC):
     Formal guarantee: for data sets that differ in one record (replaced), hence in the gradients of one teacher, the
     vote sums differ by at most `l2_sensitivity(m)` in l2 norm over all m images jointly, whatever the gradients are:
     zero, huge, infinite or NaN.
+
+    There is no sensitivity to adding or removing a record. The number of records decides how they are dealt, so that
+    one more may change what every teacher learned from.
+
+    Attributes:
+      ADJACENCIES: neighbouring relations that the sensitivity is for.
     """
+
+    ADJACENCIES: ClassVar[tuple[str, ...]] = ("replace-one",)
 
     def votes(self, teachers: Teachers, images: tf.Tensor, labels: tf.Tensor, seeds: tf.Tensor,
               step: tf.Tensor) -> tf.Tensor:
@@ -108,6 +119,36 @@ class Mechanism(abc.ABC):
 
         The sensitivity to replacing one record is inside the noise multiplier: do not double it again.
         """
+
+
+def gaussian_for(mechanism: SumOfRecords, adjacency: str | None) -> dp_accounting.DpEvent:
+    """Cost of a release for a neighbouring relation, by default the mechanism's own, whose noise multiplier it has."""
+    own = mechanism.sensitivity(mechanism.adjacency)
+    return dp_accounting.GaussianDpEvent(
+        mechanism.noise_multiplier * (1.0 if adjacency in (None, mechanism.adjacency) else
+                                      own / mechanism.sensitivity(adjacency)))
+
+
+class SumOfRecords(Protocol):
+    """A noisy sum over all records, which has a sensitivity for each of `ADJACENCIES`."""
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise divided by the sensitivity for the mechanism's own relation."""
+        ...
+
+    @property
+    def adjacency(self) -> str:
+        """The relation that the noise is for."""
+        ...
+
+    def sensitivity(self, adjacency: str) -> float:
+        """Largest l2 change of the sum between neighbours by this relation."""
+        ...
+
+    def dp_event(self, adjacency: str | None = None) -> dp_accounting.DpEvent:
+        """Cost of the release for neighbours by this relation, by default the mechanism's own."""
+        ...
 
 
 def add_noise(values: NDArray[np.float64], stddev: float, noise: NoiseSource, index: int) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Noisy counts of the records that each of several classifiers gets right, to choose one of them by."""
+"""Noisy votes of the records on several classifiers, each of which they find right or wrong, to choose one by."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datalens_tf import _validate
-from datalens_tf.mechanisms.base import add_noise
+from datalens_tf.mechanisms.base import ADJACENCIES, add_noise, gaussian_for
 from datalens_tf.mechanisms.noise import NoiseSource
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorrectCounts:
-    """Per candidate, the number of records that it classifies right: one release of K numbers.
+    """Per candidate, how many more records it classifies right than wrong: one release of K numbers.
 
-    Formal guarantee: a record adds 0 or 1 to each number, so replacing one, label included, changes the K numbers by at
-    most sqrt(K) in l2 norm. Candidates must have been made without the records, or from earlier releases.
+    Formal guarantee: a record adds 1 or -1 to each number, so replacing one, label included, changes the K numbers by
+    at most 2 sqrt(K) in l2 norm, and adding or removing one by sqrt(K). (Numbers of right answers alone would change by
+    sqrt(K) either way, which is twice as much for the second relation, beside the differences that decide.) A record
+    may be anything: what a candidate makes of it is right or wrong. Candidates must have been made without the records,
+    or from earlier releases.
 
-    Where units of several records are protected, a record of a unit with m records adds 0 or 1/m, rounded down to
-    whole steps of 1/steps. So a unit adds a number in [0, 1] to each, the share of its records that are right, and
-    replacing one unit, be its records few, many, or none, costs as much as one record.
+    Where units of several records are protected, a record of a unit with m records adds 1/m or -1/m, rounded towards
+    zero to whole steps of 1/steps. So a unit adds a number in [-1, 1] to each, and be its records few, many, or none,
+    both sensitivities are those of one record.
 
     Attributes:
       num_candidates: K.
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
+      adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
       steps: in which a unit is counted: 1 where it has one record.
     """
 
     num_candidates: int
     noise_multiplier: float
+    adjacency: str = "replace-one"
     steps: int = 1
 
     STEPS_OF_UNITS: typing.ClassVar[int] = 2**20  # where units may have several records
@@ -44,11 +49,17 @@ class CorrectCounts:
         _validate.integer("steps", self.steps, at_least=1)
         _validate.integer("num_candidates", self.num_candidates, at_least=1)
         _validate.positive("noise_multiplier", self.noise_multiplier)
+        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+
+    def sensitivity(self, adjacency: str) -> float:
+        """Largest l2 change of the numbers between neighbours by this relation."""
+        _validate.one_of("adjacency", adjacency, ADJACENCIES)
+        return (1.0 if adjacency == "add-or-remove-one" else 2.0) * math.sqrt(self.num_candidates)
 
     @property
     def l2_sensitivity(self) -> float:
-        """sqrt(K), in units."""
-        return math.sqrt(self.num_candidates)
+        """`sensitivity` for the mechanism's own relation."""
+        return self.sensitivity(self.adjacency)
 
     def sums(self, predictions: Sequence[NDArray[Any]], labels: NDArray[Any], sizes: NDArray[np.int64]
              ) -> NDArray[np.float64]:
@@ -58,21 +69,32 @@ class CorrectCounts:
           predictions: of each candidate, integers [n]; what is no class is wrong.
           labels: integers [n].
           sizes: number of records of each record's unit, [n]; 1 where a record is a unit.
+
+        Raises:
+          InvalidArgumentError: arrays of other shapes, by which numpy would let a record answer more than once.
         """
         _validate.require(len(predictions) == self.num_candidates, "predictions", len(predictions),
                           f"candidates to be {self.num_candidates}")
+        for guess in predictions:
+            _validate.require(np.ndim(labels) == 1 and np.shape(guess) == np.shape(labels) == np.shape(sizes),
+                              "predictions.shape", np.shape(guess), f"to be {np.shape(labels)}, one for each label")
         counted = self.steps // sizes
-        return np.array([counted[np.asarray(guess) == labels].sum() for guess in predictions], np.float64)
+        return np.array([np.where(np.asarray(guess) == labels, counted, -counted).sum() for guess in predictions],
+                        np.float64)
 
     def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
         """Adds the noise: the one private step. Charge first; `index` is the charge's.
 
         Returns:
-          float64 [K], noisy numbers of units; may be stored and published.
+          float64 [K], noisy differences, in units; may be stored and published.
         """
         _validate.require(bool(np.all(sums == np.rint(sums))), "sums", "...", "to be integers")
         return add_noise(sums, self.noise_multiplier * self.l2_sensitivity * self.steps, noise, index) / self.steps
 
-    def dp_event(self) -> dp_accounting.DpEvent:
-        """One Gaussian mechanism; the sensitivity to replacing one record or unit is inside the noise multiplier."""
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+    def dp_event(self, adjacency: str | None = None) -> dp_accounting.DpEvent:
+        """One Gaussian mechanism; the sensitivity to a record or unit is inside the noise multiplier.
+
+        Args:
+          adjacency: relation to price the same noise for; None for the mechanism's own.
+        """
+        return gaussian_for(self, adjacency)

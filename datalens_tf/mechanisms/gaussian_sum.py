@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datalens_tf import _validate
+from datalens_tf.mechanisms.base import ADJACENCIES
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:
@@ -28,7 +29,8 @@ class GaussianSum:
     Formal guarantee: a clipped vector is truncated towards zero to a grid of 2^-20 clip norms, so sums are exact
     integers, and no vector is longer than `clip_norm`, whatever it was: vectors that are not finite, and those that
     float32 left too long, become zero. Adding or removing a record therefore changes the sum by at most `clip_norm`,
-    replacing one by at most twice that. Noise is rounded to the grid as well, and exact (`RoundedGaussianNoise`).
+    replacing one by at most twice that. A record's vector may be any d numbers. Noise is rounded to the grid as well,
+    and exact (`RoundedGaussianNoise`).
 
     Attributes:
       clip_norm: largest l2 norm C of one record's vector.
@@ -48,7 +50,7 @@ class GaussianSum:
         _validate.positive("clip_norm", self.clip_norm)
         _validate.real("noise_multiplier", self.noise_multiplier)
         _validate.require(self.noise_multiplier >= 0, "noise_multiplier", self.noise_multiplier, ">= 0")
-        _validate.one_of("adjacency", self.adjacency, ("replace-one", "add-or-remove-one"))
+        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
         _validate.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
         _validate.require(self.sampling_probability == 1 or self.adjacency == "add-or-remove-one", "adjacency",
                           self.adjacency, "to be add-or-remove-one where records are sampled")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datalens_tf import _validate, rng
+from datalens_tf.mechanisms.base import ADJACENCIES, gaussian_for
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if typing.TYPE_CHECKING:
@@ -24,7 +25,7 @@ if typing.TYPE_CHECKING:
 # Features are truncated towards zero to multiples of this: sums are integers, exact in float64, and no norm grows.
 _ONE = 2**24  # of its steps
 _GRID = 1 / _ONE
-_CHUNK = 1000  # records whose features are in memory at once
+_LARGEST_COUNT_ERROR = 50  # Its reciprocal is the largest noise on a number of records that is aimed at, as a share.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,27 +72,48 @@ class RandomFourierFeatures:
 class MeanEmbedding:
     """Per class, the sum of its records' features and their number, with Gaussian noise: one release.
 
-    A record of class y adds (phi(x), 1) to row y of an array [Y, D + 1]. Formal guarantee: replacing one record changes
-    the array by at most 2 in l2 norm: in one row by |phi(x) - phi(x')| <= 2, the number stays; or, where the label
-    changes, by (phi(x), 1) in one row and (phi(x'), 1) in another, sqrt(2 (1 + 1)) = 2. So the numbers of records per
-    class, which the published implementations take as known, cost nothing here. Features are truncated towards zero
-    to a grid, whatever they are; those of a record that would be longer than 1 after it, or not finite, are zero.
+    A record of class y adds (phi(x), 1) to row y of an array [Y, D + 1]. The noise on numbers is 1 / c times that on
+    features, as if c were added in place of 1. Formal guarantee, lengths being those of (features, c times number):
+
+    - Replacing one record changes the array by at most 2: in one row by |phi(x) - phi(x')| <= 2, the number stays; or,
+      where the label changes, by (phi(x), c) in one row and (phi(x'), c) in another, sqrt(2 (1 + c^2)) <= 2. With
+      c = 1, the numbers of records per class, which the published implementations take as known, cost nothing.
+    - Adding or removing one changes it by at most sqrt(1 + c^2). There a smaller c costs less, and leaves the numbers
+      noise of sqrt(1 + c^2) / c times the noise multiplier: see `count_weight_for`.
+
+    A record may be anything. Features are truncated towards zero to a grid; those of a record that would be longer than
+    1 after it, or not finite, are zero, and the record counts. One whose label is no class contributes nothing.
 
     Where units of several records are protected, a record of a unit with m records adds (phi(x), 1) / m, so a unit adds
-    the average of its records. Rounded, it adds features f_y and a number c_y >= |f_y| to row y, with sum c_y <= 1, be
+    the average of its records. Rounded, it adds features f_y and a number n_y >= |f_y| to row y, with sum n_y <= 1, be
     its records few, many, or none. So replacing one unit changes the array's square length by at most
-    sum (c_y + c'_y)^2 + (c_y - c'_y)^2 = 2 sum (c_y^2 + c'_y^2) <= 4: the sensitivity is that of one record.
+    sum (n_y + n'_y)^2 + (n_y - n'_y)^2 = 2 sum (n_y^2 + n'_y^2) <= 4, and adding one by (1 + c^2) sum n_y^2 <= 1 + c^2:
+    the sensitivities are those of one record.
 
     Attributes:
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
+      adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
+      count_weight: c, in (0, 1].
     """
 
     noise_multiplier: float
-
-    L2_SENSITIVITY: typing.ClassVar[float] = 2.0
+    adjacency: str = "replace-one"
+    count_weight: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.positive("noise_multiplier", self.noise_multiplier)
+        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+        _validate.between("count_weight", self.count_weight, 0, 1, open_low=True)
+
+    def sensitivity(self, adjacency: str) -> float:
+        """Largest l2 change of the array between neighbours by this relation, in units of features."""
+        _validate.one_of("adjacency", adjacency, ADJACENCIES)
+        return math.sqrt(1.0 + self.count_weight**2) if adjacency == "add-or-remove-one" else 2.0
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """`sensitivity` for the mechanism's own relation."""
+        return self.sensitivity(self.adjacency)
 
     @staticmethod
     def contributions(features: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -102,7 +124,8 @@ class MeanEmbedding:
           sizes: number of records of each record's unit, [n]; 1 where a record is a unit.
         """
         numbers = (_ONE // sizes).astype(np.float64)[:, None]
-        units = np.trunc(np.asarray(features, np.float64) * numbers)
+        with np.errstate(over="ignore"):
+            units = np.trunc(np.asarray(features, np.float64) * numbers)
         valid = np.isfinite(units).all(1)
         units[~valid] = 0
         # Integers below 2^53: the comparison is exact.
@@ -116,12 +139,20 @@ class MeanEmbedding:
         Args:
           batches: features [n, D], labels [n] and `contributions`' sizes [n], every record once.
           num_classes: Y.
+
+        Raises:
+          InvalidArgumentError: arrays of other shapes, in which a record would have no row of its own.
         """
         total: NDArray[np.float64] | None = None
         for features, labels, sizes in batches:
+            _validate.require(
+                np.ndim(features) == 2 and np.shape(labels) == np.shape(sizes) == np.shape(features)[:1],
+                "features.shape", np.shape(features), f"to be ({np.size(labels)}, D), one row for each label")
             rows = self.contributions(features, sizes)
             total = np.zeros((num_classes, rows.shape[1])) if total is None else total
-            for label in np.unique(labels):
+            _validate.require(rows.shape[1] == total.shape[1], "features.shape", np.shape(features),
+                              f"to have {total.shape[1] - 1} numbers, as those before")
+            for label in np.intersect1d(labels, np.arange(num_classes)).astype(int):
                 total[label] += rows[labels == label].sum(0)
         return _validate.known("batches", total, "to have records")
 
@@ -133,7 +164,12 @@ class MeanEmbedding:
         """
         integers = bool(np.all(sums == np.rint(sums)))
         _validate.require(integers, "sums", "...", "to be integers, in units of the grid")
-        drawn = noise.draw(sums.shape, self.noise_multiplier * self.L2_SENSITIVITY / _GRID, index)
+        stddev = self.noise_multiplier * self.l2_sensitivity / _GRID
+        if self.count_weight == 1:
+            drawn = noise.draw(sums.shape, stddev, index)
+        else:
+            drawn = np.concatenate([noise.draw((len(sums), sums.shape[1] - 1), stddev, index),
+                                    noise.draw((len(sums), 1), stddev / self.count_weight, index)], 1)
         _validate.require(drawn.shape == sums.shape, "noise.shape", drawn.shape, f"to be {sums.shape}")
         return sums + drawn
 
@@ -148,6 +184,26 @@ class MeanEmbedding:
         """Released numbers of records per class, float64 [Y], 1 at least: post-processing."""
         return np.maximum(noisy[:, -1] * _GRID, 1.0)
 
-    def dp_event(self) -> dp_accounting.DpEvent:
-        """One Gaussian mechanism; the sensitivity to replacing one record or unit is inside the noise multiplier."""
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+    def dp_event(self, adjacency: str | None = None) -> dp_accounting.DpEvent:
+        """One Gaussian mechanism; the sensitivity to a record or unit is inside the noise multiplier.
+
+        Args:
+          adjacency: relation to price the same noise for; None for the mechanism's own.
+        """
+        return gaussian_for(self, adjacency)
+
+
+def count_weight_for(dimension: int, records_per_class: float, noise_multiplier: float) -> float:
+    """The weight c of numbers of records under `add-or-remove-one`: a function of public numbers alone.
+
+    A mean's squared error is about (1 + c^2) (D + 1 / c^2) times a constant, which c = D^(-1/4) makes smallest. That
+    is too little where records are few: the number's own noise, z sqrt(1 + c^2) / c, should stay below a fiftieth of
+    what a class has. c = 1 is enough in any case: more would cost the sums more than it tells of the numbers.
+
+    Args:
+      dimension: D.
+      records_per_class: what is publicly known of it.
+      noise_multiplier: z of the release.
+    """
+    enough = _LARGEST_COUNT_ERROR * noise_multiplier / records_per_class
+    return min(1.0, max(1.0 / math.sqrt(math.sqrt(dimension)), enough))

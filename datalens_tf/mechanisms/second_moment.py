@@ -6,7 +6,6 @@ numbers in its code that restores images best (in squared error) projects on the
 
 import dataclasses
 import math
-import typing
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datalens_tf import _validate
+from datalens_tf.mechanisms.base import ADJACENCIES, gaussian_for
 from datalens_tf.mechanisms.noise import NoiseSource
 
 _STEPS = 2**13  # of the grid, per clip_norm: a record's products are integers up to 2^26, a billion records' exact
@@ -26,26 +26,37 @@ class SecondMoment:
 
     Formal guarantee: records are shortened to `clip_norm` R and truncated towards zero to a grid of 2^-13 R, so none is
     longer than R, whatever it was, and sums are exact integers. |x x^T - x' x'^T|^2 = |x|^4 + |x'|^4 - 2 <x, x'>^2, so
-    replacing one record changes the d^2 numbers by at most sqrt(2) R^2 in l2 norm.
+    replacing one record changes the d^2 numbers by at most sqrt(2) R^2 in l2 norm, and adding or removing one by
+    |x|^2 <= R^2. A record may be any d numbers; one that has infinite ones or NaN, or is too long, contributes zeros.
 
     Where units of several records are protected, a record of a unit with m records counts as x / sqrt(m), so a unit
     adds the average of its x x^T: matrices without negative eigenvalues, in however many rows, whose trace, and so
-    whose l2 norm, is at most R^2. Two units' have no negative product, so replacing one costs as much as one record.
+    whose l2 norm, is at most R^2. Two units' have no negative product, so both sensitivities are those of one record.
 
     Attributes:
       clip_norm: largest length R of a record, in pixel units.
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
+      adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
     """
 
     clip_norm: float
     noise_multiplier: float
-
-    # In units of the grid's square.
-    L2_SENSITIVITY: typing.ClassVar[float] = math.sqrt(2.0) * _STEPS**2
+    adjacency: str = "replace-one"
 
     def __post_init__(self) -> None:
         _validate.positive("clip_norm", self.clip_norm)
         _validate.positive("noise_multiplier", self.noise_multiplier)
+        _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
+
+    def sensitivity(self, adjacency: str) -> float:
+        """Largest l2 change of the sum between neighbours by this relation, in units of the grid's square."""
+        _validate.one_of("adjacency", adjacency, ADJACENCIES)
+        return (1.0 if adjacency == "add-or-remove-one" else math.sqrt(2.0)) * _STEPS**2
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """`sensitivity` for the mechanism's own relation."""
+        return self.sensitivity(self.adjacency)
 
     def contributions(self, images: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Records as they are counted, in units of the grid: float64 [n, d] of integers.
@@ -68,12 +79,18 @@ class SecondMoment:
 
         Args:
           batches: images [n, ...] and `contributions`' sizes [n], every record once.
+
+        Raises:
+          InvalidArgumentError: batches of different shapes; numpy would spread the small one over the others' numbers.
         """
-        total = np.zeros(())
+        total: NDArray[np.float64] | None = None
         for images, sizes in batches:
             units = self.contributions(images, sizes)
-            total = total + units.T @ units
-        return total
+            square: NDArray[np.float64] = units.T @ units
+            _validate.require(total is None or total.shape == square.shape, "images.shape", units.shape,
+                              "to have as many numbers as those before")
+            total = square if total is None else total + square
+        return _validate.known("batches", total, "to have records")
 
     def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
         """Adds the noise: the one private step. Charge first; `index` is the charge's.
@@ -82,7 +99,7 @@ class SecondMoment:
           float64 [d, d], in units of the grid's square; may be stored and published.
         """
         _validate.require(bool(np.all(sums == np.rint(sums))), "sums", "...", "to be integers, in units of the grid")
-        drawn = noise.draw(sums.shape, self.noise_multiplier * self.L2_SENSITIVITY, index)
+        drawn = noise.draw(sums.shape, self.noise_multiplier * self.l2_sensitivity, index)
         _validate.require(drawn.shape == sums.shape, "noise.shape", drawn.shape, f"to be {sums.shape}")
         return sums + drawn
 
@@ -93,7 +110,7 @@ class SecondMoment:
         deviation s on them, and eigenvalues of s times at most 2 sqrt(d). Post-processing.
         """
         unit = self.clip_norm**2 / _STEPS**2 / count
-        stddev = self.noise_multiplier * self.L2_SENSITIVITY * unit
+        stddev = self.noise_multiplier * self.l2_sensitivity * unit
         return (noisy + noisy.T) / 2 * unit, math.sqrt(2.0 * len(noisy)) * stddev
 
     @staticmethod
@@ -102,6 +119,10 @@ class SecondMoment:
         values, vectors = np.linalg.eigh((noisy + noisy.T) / 2)
         return vectors[:, np.argsort(values)[::-1][:code_dim]].astype(np.float32)
 
-    def dp_event(self) -> dp_accounting.DpEvent:
-        """One Gaussian mechanism; the sensitivity to replacing one record or unit is inside the noise multiplier."""
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+    def dp_event(self, adjacency: str | None = None) -> dp_accounting.DpEvent:
+        """One Gaussian mechanism; the sensitivity to a record or unit is inside the noise multiplier.
+
+        Args:
+          adjacency: relation to price the same noise for; None for the mechanism's own.
+        """
+        return gaussian_for(self, adjacency)

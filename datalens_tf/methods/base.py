@@ -163,10 +163,13 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
 
     def fit_dataset(self, dataset: datasets.Dataset) -> typing.Self:
         """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
+        if isinstance(dataset, datasets.Dataset):  # Owners check their own.
+            dataset = datasets.sound(dataset)
         num_users = None if dataset.users is None else len(np.unique(dataset.users))
-        self.config = datasets.with_data(self.config, dataset).resolved(len(dataset), num_users)
-        self._tell("on_plan", described(dataset, self.config.ADJACENCY, len(dataset)), [
-            Stage("load"), *self._stages(len(dataset)),
+        num_records = self.config.known_records(len(dataset))
+        self.config = datasets.with_data(self.config, dataset).resolved(num_records, num_users)
+        self._tell("on_plan", described(dataset, self.config.adjacency, num_records), [
+            Stage("load"), *self._stages(num_records),
             Stage("samples", _EXPORT + NUM_SHIPPED_SAMPLES * self._image_work()), Stage("report", 1.0)])
         student, statement = self._train(dataset)
         with self._ending_at_once("after the training", self.folder.path):
@@ -193,7 +196,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
     def _stages(self, num_records: int) -> list[Stage]:
         """Stages between loading and samples; estimates by public facts alone."""
         del num_records
-        return [Stage("train", charged=self.config.ADJACENCY != "none")]
+        return [Stage("train", charged=self.config.adjacency != "none")]
 
     def _image_work(self) -> float:
         """Billions of operations for an image of the generator: the convolutions and the large dense layer."""

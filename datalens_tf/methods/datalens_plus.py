@@ -8,7 +8,8 @@ Releases, each of sums over all records with Gaussian noise, each once:
    Or, where there is little noise, both for each of a few clusters of a class, once these are found: `moments`.
 3. Per class, the sum of its images' features, and their number (`MeanEmbedding`): random Fourier features of pixels,
    and what the layers of a classifier see that learned from the Gaussians of 1 and 2 (`FeatureNetwork`).
-4. How many records are classified right by each of a few classifiers that saw synthetic images only (`CorrectCounts`).
+4. How many more records are classified right than wrong by each of a few classifiers that saw synthetic images only
+   (`CorrectCounts`).
 
 Two sources of images: the Gaussians that 1 and 2 describe, without the directions that noise alone would explain
 (`FactorGenerator`); and a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`). Images are moved a
@@ -18,7 +19,9 @@ post-processing.
 
 Privacy, for one replaced record, its label included: the sensitivities are 2 of the shortened images in 1 (and in each
 round in which clusters are found), sqrt(2) of their squares in 2 (and of those that directions are found by), 2
-features' lengths in 3, and sqrt(K) for K classifiers in 4; each docstring has the argument. The releases compose
+features' lengths in 3, and 2 sqrt(K) for K classifiers in 4. For one that is added or removed (`adjacency`) they are
+sqrt(1 + c^2), 1, sqrt(1 + c^2) and sqrt(K), where numbers of records have the weight c; each docstring has the
+argument. The releases compose
 adaptively to one Gaussian release, exactly: with noise multipliers z_i, mu^2 = sum 1 / z_i^2. A release with noise
 multiplier z / sqrt(n) is charged as n of z, which is the same mu^2, in one line of the ledger. How many charges each
 gets is a setting, so a function of nothing that was released; what happens to z when charges are lost is in
@@ -38,7 +41,7 @@ from etils import epy
 
 from datalens_tf import _files, _validate, rng
 from datalens_tf.config import DataFacts, Suitability
-from datalens_tf.methods import moments
+from datalens_tf.methods import moments, sums
 from datalens_tf.methods.embedding import EmbeddingConfig, Features, ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.settings import at_least, between, one_of, setting
@@ -164,6 +167,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
             return known
         # All releases together are one Gaussian release of this mu; a class's mean image has noise of 1 / signal.
         mu = self.num_charges**0.5 / _validate.known("noise_multiplier", known.noise_multiplier)
+        # Noise for an added or removed record is at least so much smaller.
+        mu *= 2**0.5 if self.adjacency == "add-or-remove-one" else 1.0
         signal = mu * num_records / self.num_classes
         plan = next((plan for largest, plan in _SMALL_PLANS if signal < largest), None)
         return known if plan is None else super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
@@ -175,6 +180,17 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
                    *(self.cluster_charges,) * self.cluster_rounds, self.covariance_charges, self.embedding_charges,
                    self.selection_charges)
         return tuple(filter(None, charges))
+
+    def release_mechanisms(self) -> tuple[sums.Maker, ...]:
+        of_moments = self.moment_mechanisms()
+        made = ((self.centre_charges, of_moments["centre"]), (self.mean_charges, of_moments["means"]),
+                (self.direction_charges, of_moments["directions"]),
+                *((self.cluster_charges, of_moments["clusters"]),) * self.cluster_rounds,
+                (self.covariance_charges, of_moments["covariances"]),
+                (self.embedding_charges, sums.means(self, self.data.num_classes, self.num_features,
+                                                    max(1, self.embedding_charges))),
+                (self.selection_charges, sums.votes(self, len(self.choices))))
+        return tuple(make for num_charges, make in made if num_charges)
 
     @property
     def num_optional(self) -> int:
@@ -213,13 +229,13 @@ _SMALL_PLANS: tuple[tuple[float, Mapping[str, typing.Any]], ...] = (
 # Settings that these decide, and what they rest on.
 _PLAN = (*_WITH_AN_EMBEDDING, "learned_share")
 _ASSUMPTIONS = (
-    "Sensitivity: replacing one record, label included, changes the sums of features by at most 2 in l2 norm, in units "
-    "of one record's, those of images by at most 2 * {mean_clip:g},{centre}{clusters} and those of products by at most "
-    "sqrt(2) * {covariance_clip:g}^2, whatever the record is: what is longer was shortened. It changes each number of "
-    "records that a classifier got right by at most 1.",
+    "Sensitivity: {changing} one record, label included, changes the sums of features and numbers by at most "
+    "{features:g} in l2 norm, in units of one record's features, those of images by at most {images:g} * {mean_clip:g},"
+    "{centre}{clusters} and those of products by at most {squares}{covariance_clip:g}^2, whatever the record is: what "
+    "is longer was shortened. It changes by at most {votes:g} how many more records a classifier got right than wrong.",
     "Releases are composed adaptively: later ones depend on earlier ones. One with n charges has the noise of one "
     "charge divided by sqrt(n), which costs as much as n charges, exactly.",
-    "Public: the settings, the number of records, the list of classes, the image shape, the random features, and that "
+    "Public: the settings, {number_of_records}, the list of classes, the image shape, the random features, and that "
     "pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
     "Noise: {noise_source}. {noise_caveat}",
 )
@@ -234,18 +250,19 @@ _RELEASED = {
                 "{num_clusters} clusters of each class, in the directions that those say ({cluster_charges} charges "
                 "each); and of each cluster the sum of products of pairs of such coordinates ({covariance_charges} "
                 "charges)",
-    "choice": "how many records some classifiers of synthetic images got right ({selection_charges} charges)",
+    "choice": "how many more records some classifiers of synthetic images got right than wrong ({selection_charges} "
+              "charges)",
     "no choice": "nothing by which to choose among candidates, as interruptions left too little of the budget: the "
                  "first one was taken"}
 _OWN_COVARIANCES = "that of the products of all pairs of their pixels"
 _SHARED_COVARIANCE = ("of all classes together that of the products of all pairs of pixels of their images' "
                       "differences from their means")
 _CENTRE_RELEASED = "the sum of all images at half the resolution and their number ({centre_charges} charges); "
-_CENTRE = " those of images' differences from the mean of all by at most 2 * {of_class_clip:g},"
+_CENTRE = " those of images' differences from the mean of all by at most {images:g} * {of_class_clip:g},"
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
-_CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most 2 * {covariance_clip:g}, those "
-             "of products in these by at most sqrt(2) * {cluster_clip:g}^2,")
+_CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most {clusters:g} * "
+             "{covariance_clip:g}, those of products in these by at most {squares}{cluster_clip:g}^2,")
 _CHUNK = 1000  # images drawn at once
 
 
@@ -267,6 +284,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         chosen = self._chosen(dataset, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
+        bounds = _bounds(config)
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
         if config.selection_charges:
             parts.append("no choice" if chosen is None else "choice")
@@ -277,12 +295,13 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
                 "covariance_charges", "share_covariance", "num_clusters", "direction_charges", "cluster_charges",
                 "cluster_rounds", "selection_charges")}
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
-            | {"clusters": _CLUSTERS.format(**clips) if config.num_clusters > 1 else "",
-               "centre": _CENTRE.format(**clips) if config.centre_charges else "",
+            | {"clusters": _CLUSTERS.format(**clips, **bounds) if config.num_clusters > 1 else "",
+               "centre": _CENTRE.format(**clips, **bounds) if config.centre_charges else "",
                "centre_released": _CENTRE_RELEASED.format(centre_charges=config.centre_charges)
                if config.centre_charges else "",
                "differences": ", less that mean," if config.centre_charges else "",
-               "covariances": _SHARED_COVARIANCE if config.share_covariance else _OWN_COVARIANCES} | clips,
+               "covariances": _SHARED_COVARIANCE if config.share_covariance else _OWN_COVARIANCES} | clips
+            | {name: bounds[name] for name in ("features", "images", "squares", "votes")},
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
                      "numbers alone. {num_charges} charges were made; {num_burnt_charges} of them paid for nothing "
@@ -351,9 +370,21 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             return mechanism.sums(predictions, dataset.labels, datasets.unit_sizes(dataset))
 
         steps = 1 if dataset.units is None else correct_counts.CorrectCounts.STEPS_OF_UNITS
-        _, noisy = releases.get(
-            functools.partial(correct_counts.CorrectCounts, num_candidates=count, steps=steps), counted)
+        _, noisy = releases.get(functools.partial(config.release_mechanisms()[-1], steps=steps), counted)
         return int(np.argmax(noisy))
+
+
+def _bounds(config: DataLensPlusConfig) -> dict[str, typing.Any]:
+    """Sensitivities as the statement has them, each of the least favourable release of its kind."""
+    def largest(*makers):
+        return max(make(noise_multiplier=1.0).l2_sensitivity for make in makers)
+
+    of_moments = config.moment_mechanisms()
+    return {"features": largest(sums.means(config, config.data.num_classes, config.num_features,
+                                           max(1, config.embedding_charges))),
+            "images": largest(of_moments["centre"], of_moments["means"]), "clusters": largest(of_moments["clusters"]),
+            "squares": sums.SQUARES[config.adjacency],
+            "votes": 2 if config.adjacency == "replace-one" else 1}
 
 
 class Fitted:

@@ -37,6 +37,7 @@ class DcganConfig(MethodConfig):
     """Settings of the conditional DC-GAN, which is not private: what all others would be without a guarantee."""
 
     method: str = "dcgan"
+    adjacency: str = "none"
     batch_size: int = setting(64, "Real and synthetic images per step.", at_least(1))
     num_steps: int = setting(6000, "Steps of discriminator and generator.", at_least(1))
     learning_rate: float = setting(4e-4, "Learning rate of the discriminator's Adam.", positive)
@@ -54,7 +55,8 @@ class DcganConfig(MethodConfig):
     CHOSEN: typing.ClassVar[str] = (
         "Widths, learning rates and num_steps were chosen on MNIST, whose real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCY: typing.ClassVar[str] = "none"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("none",)
+    NO_OTHER: typing.ClassVar[str] = "it is not private"
 
 
 class Gan(Learner):

@@ -29,7 +29,7 @@ import typing
 from etils import epy
 
 from datalens_tf import _validate, rng
-from datalens_tf.config import MethodConfig
+from datalens_tf.config import BoundedConfig, MethodConfig
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.settings import at_least, between, one_of, positive, setting
 from datalens_tf.training.student import AveragedGenerator, draw_latents
@@ -51,14 +51,16 @@ PUBLISHED_AS = "DP-GAN"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DpGanConfig(MethodConfig):
+class DpGanConfig(BoundedConfig, MethodConfig):
     """Settings of DP-GAN. Neighbours are data sets with one record more or less, as is usual for DP-SGD."""
 
     method: str = "dp_gan"
+    adjacency: str = "add-or-remove-one"
     batch_size: int = setting(512, "Records in a batch, on average.", at_least(1), group="mechanism")
     sampling_probability: float | None = setting(
-        None, "Probability with which a record is in a batch. With none, it is batch_size divided by the number of "
-        "records, which is then public.", between(0, 1, open_low=True), group="mechanism")
+        None, "Probability with which a record is in a batch. With none, it is batch_size divided by records_at_most "
+        "or, without that, by the number of records, which is then public.",
+        between(0, 1, open_low=True), group="mechanism")
     clip_norm: float = setting(1.0, "l2 norm that a record's gradient is clipped to.", positive, group="mechanism")
     noise_multiplier: float | None = setting(
         None, "Standard deviation of the noise divided by clip_norm. With none, it is calibrated to the budget.",
@@ -104,7 +106,8 @@ class DpGanConfig(MethodConfig):
         "clip_norm, batch_size, num_steps, learning rates, instance noise and mode seeking were chosen on MNIST, whose "
         "real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCY: typing.ClassVar[str] = "add-or-remove-one"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one",)
+    NO_OTHER: typing.ClassVar[str] = "records are sampled independently, which is priced for that"
 
     def _check(self) -> None:
         super()._check()
@@ -115,7 +118,7 @@ class DpGanConfig(MethodConfig):
         """A step's: a noisy sum of one gradient per record."""
         return gaussian_sum.GaussianSum(
             clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
-            adjacency=self.ADJACENCY,
+            adjacency=self.adjacency,
             sampling_probability=_validate.known("sampling_probability", self.sampling_probability))
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
@@ -132,7 +135,7 @@ _ASSUMPTIONS = (
     "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
     "others and of other steps, by a draw that nobody sees (Poisson sampling).",
     "Steps are composed adaptively: later steps may depend on everything released before.",
-    "Public: the settings, the number of records that the sampling probability was computed from, the list of classes, "
+    "Public: the settings, {number_of_records}, from which the sampling probability was computed, the list of classes, "
     "the image shape, and that pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not "
     "from the data.",
     "Noise: {noise_source}. {noise_caveat}",
@@ -186,7 +189,7 @@ class PrivateGan(Learner):
     def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
         config = self._config
         return statements.Guarantee(
-            event=config.step_event(), adjacency=config.ADJACENCY, assumptions=_ASSUMPTIONS,
+            event=config.step_event(), adjacency=config.adjacency, assumptions=_ASSUMPTIONS,
             facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
                    "clip_norm": config.clip_norm, "l2_sensitivity": self.mechanism.l2_sensitivity},
             released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "

@@ -4,7 +4,7 @@ Source: Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embe
 Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
 
 - Neighbours differ in one replaced record, label included; the paper's bound 2/m is for that, too, and holds for labels
-  that change (`MeanEmbedding`).
+  that change (`MeanEmbedding`). Or, with `adjacency`, in one that is added or removed.
 - Numbers of records per class are released with the embeddings, at no cost. The authors take them as known for balanced
   data, and release them apart for others.
 - Noise is exact (integer features, rounded Gaussian noise), and calibrated by the exact accountant.
@@ -24,6 +24,7 @@ import typing
 from etils import epy
 
 from datalens_tf.config import DataFacts, Suitability
+from datalens_tf.methods import sums
 from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer
 
 with epy.lazy_imports():
@@ -31,7 +32,7 @@ with epy.lazy_imports():
 
     from datalens_tf.accounting import statement as statements
     from datalens_tf.data import datasets
-    from datalens_tf.mechanisms import mean_embedding, second_moment
+    from datalens_tf.mechanisms import mean_embedding
     from datalens_tf.training import releases as paid_releases
 
 CHOOSE_WHEN = "you want a result in a minute or two, and coarse pictures are enough"
@@ -56,14 +57,14 @@ class DpMerfConfig(EmbeddingConfig):
 
 
 _ASSUMPTIONS = (
-    "Sensitivity: replacing one record changes the released sums by at most {l2_sensitivity:g} in l2 norm, in units of "
-    "one record's features, whatever the record and its label are. The release is made once.{autoencoder}",
-    "Public: the settings, the number of records, the list of classes, the image shape, the random features, and that "
+    "Sensitivity: {changing} one record changes the released sums by at most {l2_sensitivity:g} in l2 norm, in units "
+    "of one record's features, whatever the record and its label are. The release is made once.{autoencoder}",
+    "Public: the settings, {number_of_records}, the list of classes, the image shape, the random features, and that "
     "pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
     "Noise: {noise_source}. {noise_caveat}",
 )
 _AUTOENCODER = (" Before it, the sum of x x^T over records x, shortened to l2 norm {clip_norm:g}, is released once: "
-                "replacing one changes it by at most sqrt(2) * {clip_norm:g}^2.")
+                "{changing} one changes it by at most {squares}{clip_norm:g}^2.")
 _CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoencoder computed from one release of all "
           "records' second moments, with as much noise.")
 
@@ -81,17 +82,18 @@ class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
             dimension=config.autoencoder_dim or config.dimension).frequencies()
         if config.autoencoder_dim:
             moment, noisy = releases.get(
-                functools.partial(second_moment.SecondMoment, clip_norm=config.autoencoder_clip_norm),
+                config.release_mechanisms()[0],
                 lambda moment: moment.sums((images, sizes) for images, _, sizes in datasets.chunks(dataset)))
             frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
         features = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
         mechanism, student = self._fitted(dataset, releases, features)
         return student, statements.Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
-            facts={"l2_sensitivity": mechanism.L2_SENSITIVITY, "num_features": config.num_features,
+            facts={"l2_sensitivity": mechanism.l2_sensitivity, "num_features": config.num_features,
                    "autoencoder_dim": config.autoencoder_dim,
-                   "autoencoder": _AUTOENCODER.format(clip_norm=config.autoencoder_clip_norm)
-                   if config.autoencoder_dim else ""},
+                   "autoencoder": _AUTOENCODER.format(
+                       clip_norm=config.autoencoder_clip_norm, changing=statements.CHANGING[config.adjacency],
+                       squares=sums.SQUARES[config.adjacency]) if config.autoencoder_dim else ""},
             released="Per class, the sum of {num_features} random features of its records and their number, once, with "
                      "Gaussian noise of {noise_multiplier_per_step:.6g} times the sensitivity on every coordinate. The "
                      "generator was fitted to these numbers alone." + (_CODES if config.autoencoder_dim else ""),

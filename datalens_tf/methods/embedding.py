@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from etils import epy
 
 from datalens_tf import _validate, rng
-from datalens_tf.config import MethodConfig
+from datalens_tf.config import BoundedConfig, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.methods import sums
 from datalens_tf.methods.base import RunSynthesizer, Trained
 from datalens_tf.settings import at_least, positive, setting
 from datalens_tf.training.callbacks import Stage
@@ -41,7 +42,7 @@ def _check_bandwidths(name: str, value: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbeddingConfig(MethodConfig):
+class EmbeddingConfig(BoundedConfig, MethodConfig):
     """Settings of methods that release mean embeddings."""
 
     num_features: int = setting(4000, "Random Fourier features per image [D], an even number.", at_least(2))
@@ -71,10 +72,15 @@ class EmbeddingConfig(MethodConfig):
     ema_decay: float = 0.99
 
     GROUP: typing.ClassVar[str] = "mechanism"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one", "add-or-remove-one")
+    NO_OTHER: typing.ClassVar[str] = "sums have a sensitivity for these"
 
     def _check(self) -> None:
         super()._check()
         _validate.require(self.num_features % 2 == 0, "num_features", self.num_features, "to be even")
+        _validate.require(self.adjacency == "replace-one" or not self.publishes_num_records, "records_at_most",
+                          self.records_at_most, "to be a number under add-or-remove-one, where that of the records is "
+                          "private and a public bound decides in its place")
 
     @property
     def kernel_bandwidths(self) -> tuple[float, ...]:
@@ -98,7 +104,13 @@ class EmbeddingConfig(MethodConfig):
 
     def mechanism(self) -> mean_embedding.MeanEmbedding:
         """Mechanism of embeddings that one charge pays for; every charge costs what that one costs."""
-        return mean_embedding.MeanEmbedding(noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier))
+        return mean_embedding.MeanEmbedding(
+            noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier), adjacency=self.adjacency)
+
+    def release_mechanisms(self) -> tuple[sums.Maker, ...]:
+        """Makers of each release's mechanism, in order, of its noise multiplier. The settings must be resolved."""
+        features = sums.means(self, self.data.num_classes, self.num_features, 1)
+        return (sums.squares(self, self.autoencoder_clip_norm), features) if self.autoencoder_dim else (features,)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         return accountants.calibrated(self, self.num_charges, precision=1e-9)
@@ -168,6 +180,8 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
             releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional, self._computing,
                                               lambda epsilon: self._tell("on_spent", epsilon))
             generator, guarantee = self._made(datasets.usable_only(dataset), releases)
+            guarantee = dataclasses.replace(guarantee, adjacency=config.adjacency, facts={
+                **guarantee.facts, "other_adjacency": sums.price_for_others(config, ledger)})
         return generator, statements.make_statement(
             config, guarantee, ledger, releases.num_burnt, releases.noise, len(dataset))
 
@@ -189,8 +203,10 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
     def _fitted(self, dataset: datasets.Dataset, releases: paid_releases.Releases, features: Features
                 ) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
         """Releases the mean embeddings, and fits a generator to them; the mechanism that released them, and it."""
-        mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
-            feature_batches(dataset, features), self.config.data.num_classes))
+        optional = self.config.num_optional
+        mechanism, noisy = releases.get(
+            self.config.release_mechanisms()[-1 - optional],
+            lambda mechanism: mechanism.sums(feature_batches(dataset, features), self.config.data.num_classes))
         student = EmbeddingStudent(self.config, mechanism.means(noisy), features)
         loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,

@@ -54,6 +54,7 @@ class FedAvgGanConfig(FederatedConfig):
     """Settings of Fed Avg GAN, whose users trust the server."""
 
     method: str = "fed_avg_gan"
+    adjacency: str = "add-or-remove-one-user"
     sampling_probability: float = setting(
         0.1, "Probability with which a user takes part in a round, independently of all others.",
         between(0, 1, open_low=True), group="mechanism")
@@ -74,7 +75,8 @@ class FedAvgGanConfig(FederatedConfig):
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, sampling_probability, learning rates and all other settings were tried on MNIST only.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCY: typing.ClassVar[str] = "add-or-remove-one-user"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one-user",)
+    NO_OTHER: typing.ClassVar[str] = "users are sampled independently, which is priced for that"
 
     def mechanism(self) -> gaussian_sum.GaussianSum:
         """A round's: a sum of one vector per user."""

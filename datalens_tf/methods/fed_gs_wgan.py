@@ -62,6 +62,7 @@ class FedGsWganConfig(FederatedConfig):
     """Settings of federated GS-WGAN, by which users protect themselves from the server."""
 
     method: str = "fed_gs_wgan"
+    adjacency: str = "replace-one-user"
     users_per_round: int = setting(
         10, "Users who answer about the same images; the generator takes one step along the mean of their answers. It "
         "does not matter for privacy.", at_least(1), group="mechanism")
@@ -78,7 +79,8 @@ class FedGsWganConfig(FederatedConfig):
         "clip_norm, gradient_penalty, critic_steps and latent_dim are those of the GS-WGAN paper, whose data are MNIST "
         "and Fashion-MNIST. The other settings were tried on MNIST only.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist")
-    ADJACENCY: typing.ClassVar[str] = "replace-one-user"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one-user",)
+    NO_OTHER: typing.ClassVar[str] = "the users and their numbers of records are public"
 
     def mechanism(self) -> sanitized_gradients.SanitizedGradients:
         """Mechanism that one user answers by."""

@@ -83,7 +83,7 @@ class FederatedGan(Learner, Generic[_Config]):
     def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
         config = self._config
         return statements.Guarantee(
-            event=config.step_event(), adjacency=config.ADJACENCY, assumptions=self.ASSUMPTIONS, released=self.RELEASED,
+            event=config.step_event(), adjacency=config.adjacency, assumptions=self.ASSUMPTIONS, released=self.RELEASED,
             facts={"num_users": config.num_users, "clip_norm": config.clip_norm} | self.facts(num_steps),
             seeds=f"seed {config.seed} for {self.SEEDED}"
                   + ("" if self._dataset.users is not None else

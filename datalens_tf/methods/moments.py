@@ -15,17 +15,17 @@ framework", PODS 2005: each record is in the cluster of its class whose centre i
 sizes are released, which give the next round's centres; and the sums of r r^T over differences from the last centres.
 In directions in which noise hides how a cluster varies, it varies as its class does around its clusters.
 
-All sensitivities are those of the two mechanisms: whichever cluster the released centres put a record in, it is in one
-row of each release, so that replacing it changes one row, or two. So it is with the mean and the covariance of all
-classes together, which have one row: a replaced record, its label included, has another vector there, of at most the
-same length, whichever released mean it is a difference from. Where units of several records are protected, those of
-one unit may be in any rows: both mechanisms bound what they add to all rows together.
+All sensitivities are those of the two mechanisms, for each neighbouring relation: whichever cluster the released
+centres put a record in, it is in one row of each release, so that adding it changes one row, and replacing it one or
+two. So it is with the mean and the covariance of all classes together, which have one row: a replaced record, its label
+included, has another vector there, of at most the same length, whichever released mean it is a difference from. Where
+units of several records are protected, those of one unit may be in any rows: both mechanisms bound what they add to all
+rows together.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import typing
 from collections.abc import Callable, Iterator
@@ -35,6 +35,7 @@ from etils import epy
 
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig
+from datalens_tf.methods import sums
 from datalens_tf.settings import at_least, positive, setting
 
 with epy.lazy_imports():
@@ -42,7 +43,7 @@ with epy.lazy_imports():
     import tensorflow as tf
 
     from datalens_tf.data import datasets
-    from datalens_tf.mechanisms import mean_embedding, second_moment
+    from datalens_tf.mechanisms import second_moment
     from datalens_tf.models import factor_generator
     from datalens_tf.training import releases as paid_releases
 
@@ -83,6 +84,22 @@ class MomentsConfig(MethodConfig):
 
     GROUP: typing.ClassVar[str] = "mechanism"
 
+    def moment_mechanisms(self) -> dict[str, sums.Maker]:
+        """Makers of the mechanisms of these releases, by their names. The settings must be resolved."""
+        (height, width, channels), classes = self.data
+        whole, clip = self.num_clusters > 1, clips(self)
+        size = self.dimension if whole else -(-height // 2) * -(-width // 2) * channels
+
+        def of_rows(num_rows: int, dimension: int, num_charges: int) -> sums.Maker:
+            return sums.means(self, num_rows, dimension, max(1, num_charges))
+
+        return {
+            "centre": of_rows(1, size, self.centre_charges),
+            "means": of_rows(classes, size, self.mean_charges),
+            "directions": sums.squares(self, clip.covariance),
+            "clusters": of_rows(classes * self.num_clusters, self.num_directions, self.cluster_charges),
+            "covariances": sums.squares(self, clip.cluster if whole else clip.covariance)}
+
 
 _FIRST = 6  # directions in which the first centres differ
 _FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
@@ -97,11 +114,11 @@ def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: 
     means, sizes = _class_means(config, dataset, releases, half_resolution)
     differences = _differences(dataset, half_resolution, means)
     if config.share_covariance:
-        moment, noisy = _second_moments(_together(differences), 1, clips(config).covariance, releases)
+        moment, noisy = _second_moments(_together(differences), 1, config, "covariances", releases)
         shared = _factors(*moment.mean(noisy[0], sizes.sum()), config.num_factors)
         factors = np.stack([shared] * config.data.num_classes)
     else:
-        moment, noisy = _second_moments(differences, config.data.num_classes, clips(config).covariance, releases)
+        moment, noisy = _second_moments(differences, config.data.num_classes, config, "covariances", releases)
         factors = np.stack([_factors(*moment.mean(square, size), config.num_factors)
                             for square, size in zip(noisy, sizes)])
     upscaling = _upscaling(config.data.image_shape)
@@ -115,13 +132,14 @@ def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases
     """One for each cluster, of images at their own resolution, in the directions of largest variance."""
     means, sizes = _class_means(config, dataset, releases, _flat)
     differences = _differences(dataset, _flat, means)
-    moment, noisy = _second_moments(_together(differences), 1, clips(config).covariance, releases)
+    moment, noisy = _second_moments(_together(differences), 1, config, "directions", releases)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
-    # Small, and used often.
-    coordinates = [(vectors @ directions.T, labels, sizes) for vectors, labels, sizes in differences()]
+    # Small, and used often. Products of one shape, so that a record's do not depend on how many are in its chunk.
+    coordinates = [((datasets.padded(vectors, datasets.CHUNK) @ directions.T)[:len(vectors)], labels, sizes)
+                   for vectors, labels, sizes in differences()]
     clusters = _Clusters(config, lambda: iter(coordinates), np.sqrt(np.maximum(variances, 0)), releases)
-    moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, clips(config).cluster, releases)
+    moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, config, "covariances", releases)
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
@@ -150,7 +168,7 @@ class _Clusters:
         self.centres = stream.standard_normal((*shape, len(spread))) * spread
         for last in (False,) * (config.cluster_rounds - 1) + (True,):
             self._nearest_to = self.centres
-            mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
+            mechanism, noisy = releases.get(config.moment_mechanisms()["clusters"], lambda mechanism: mechanism.sums(
                 ((_shortened(vectors, clip), rows, sizes) for vectors, rows, sizes in self._members()),
                 self.centres[..., 0].size))
             self.centres = (mechanism.means(noisy).astype(np.float64) * clip).reshape(self.centres.shape)
@@ -187,17 +205,17 @@ def _class_means(config: MomentsConfig, dataset: datasets.Dataset, releases: pai
     """Released means [Y, D] and numbers [Y] of the classes' records."""
     points = _points(dataset, view)
     if not config.centre_charges:
-        return _means(points, config.data.num_classes, clips(config).mean, releases)
-    centre, _ = _means(_together(points), 1, clips(config).mean, releases)
+        return _means(points, config.data.num_classes, clips(config).mean, config, "means", releases)
+    centre, _ = _means(_together(points), 1, clips(config).mean, config, "centre", releases)
     differences, sizes = _means(lambda: ((vectors - centre, *others) for vectors, *others in points()),
-                                config.data.num_classes, clips(config).of_class, releases)
+                                config.data.num_classes, clips(config).of_class, config, "means", releases)
     return centre + differences, sizes
 
 
-def _means(groups: Groups, num_rows: int, clip: float, releases: paid_releases.Releases
-           ) -> tuple[np.ndarray, np.ndarray]:
+def _means(groups: Groups, num_rows: int, clip: float, config: MomentsConfig, name: str,
+           releases: paid_releases.Releases) -> tuple[np.ndarray, np.ndarray]:
     """Released means [num_rows, D] of the rows' shortened vectors, and their numbers [num_rows]."""
-    mechanism, noisy = releases.get(mean_embedding.MeanEmbedding, lambda mechanism: mechanism.sums(
+    mechanism, noisy = releases.get(config.moment_mechanisms()[name], lambda mechanism: mechanism.sums(
         ((_shortened(vectors, clip), *others) for vectors, *others in groups()), num_rows))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
 
@@ -218,10 +236,10 @@ def _differences(dataset: datasets.Dataset, view: View, means: np.ndarray) -> Gr
                     for images, labels, sizes in datasets.chunks(dataset))
 
 
-def _second_moments(groups: Groups, num_rows: int, clip: float, releases: paid_releases.Releases
+def _second_moments(groups: Groups, num_rows: int, config: MomentsConfig, name: str, releases: paid_releases.Releases
                     ) -> tuple[second_moment.SecondMoment, np.ndarray]:
     """The mechanism, and its release of the rows' sums of r r^T: [num_rows, D, D]."""
-    def sums(moment):
+    def exact(moment):
         total = None
         for vectors, rows, sizes in groups():
             total = np.zeros((num_rows, *2 * vectors.shape[1:])) if total is None else total
@@ -229,7 +247,7 @@ def _second_moments(groups: Groups, num_rows: int, clip: float, releases: paid_r
                 total[row] += moment.sums([(vectors[rows == row], sizes[rows == row])])
         return total
 
-    return releases.get(functools.partial(second_moment.SecondMoment, clip_norm=clip), sums)
+    return releases.get(config.moment_mechanisms()[name], exact)
 
 
 def _cluster_factors(moment: second_moment.SecondMoment, noisy: np.ndarray, sizes: np.ndarray, count: int

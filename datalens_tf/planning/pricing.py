@@ -37,8 +37,8 @@ def privacy_report(config: VotingConfig, epsilon: float | None, accountants: Seq
         except InvalidArgumentError:  # Renyi accountants have a floor.
             return None
 
-    report = {"top_k": mechanism.top_k, "batch_size": config.batch_size, "noise_stddev": config.noise_stddev,
-              "delta": config.delta, "l2_sensitivity": sensitivity,
+    report = {"adjacency": config.adjacency, "top_k": mechanism.top_k, "batch_size": config.batch_size,
+              "noise_stddev": config.noise_stddev, "delta": config.delta, "l2_sensitivity": sensitivity,
               "noise_multiplier_per_step": event.noise_multiplier}
     if epsilon is not None:
         steps = {name: prices.max_steps(event, epsilon, config.delta, name) for name in accountants}
@@ -166,7 +166,7 @@ def render_composition(report: dict[str, Any]) -> str:
 def render_tables(report: dict[str, Any]) -> str:
     """The dictionary of `privacy_report` as tables; numbers are rounded up, so that none promises too much."""
     lines = ["One step: top_k {top_k}, batch_size {batch_size}, noise_stddev {noise_stddev:g}: l2 sensitivity "
-             "{l2_sensitivity:.6g}, noise multiplier {noise_multiplier_per_step:.6g}. delta {delta:g}."
+             "{l2_sensitivity:.6g} ({adjacency}), noise multiplier {noise_multiplier_per_step:.6g}. delta {delta:g}."
              .format(**report)]
 
     def table(title, columns, rows):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datalens_tf import __version__, _text
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.statement import how_many, round_up
 
 LICENSE = """\
 The computation in this SavedModel was made by datalens_tf, under the Apache License, Version 2.0
@@ -44,7 +44,7 @@ def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics:
         "Guarantee": _guarantee(statement),
         "Intended use": _bullets(_USES),
         "Training data": (
-            f"`{statement['dataset']}`, {statement['num_records']} records, images of {shape}, {model['num_classes']} "
+            f"`{statement['dataset']}`, {how_many(statement)} records, images of {shape}, {model['num_classes']} "
             f"classes: {', '.join(model['class_names'])}."),
         "Utility": _utility(metrics, model["class_names"]),
         "Limits": _bullets([*_LIMITS, *(statement.get("not_covered", []) if statement["private"] else [])]),

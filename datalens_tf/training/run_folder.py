@@ -142,7 +142,7 @@ def open_run(files: RunFolder, config: RunSettings, identity: Identity, event: d
     # The ledger comes last: a folder that has one has everything.
     return PrivacyLedger.create(
         files.ledger, epsilon=_validate.known("epsilon", config.epsilon), delta=config.delta,
-        accountant=_validate.known("accountant", config.accountant), adjacency=config.ADJACENCY,
+        accountant=_validate.known("accountant", config.accountant), adjacency=config.adjacency,
         config_digest=config_digest(config.public().to_json()), step_event=event,
         secret_noise=config.insecure_noise_seed is None, largest_event=largest_event)
 

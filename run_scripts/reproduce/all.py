@@ -111,7 +111,7 @@ def earlier(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> b
     if not (run / verification.STATEMENT).exists():
         return False
     config = registry.config_from_json((run / "config.json").read_text())
-    step = accountants.max_steps(config.step_event(), cell.epsilon, config.delta, config.accountant, config.ADJACENCY)
+    step = accountants.max_steps(config.step_event(), cell.epsilon, config.delta, config.accountant, config.adjacency)
     shutil.rmtree(folder, ignore_errors=True)  # Of an export that was interrupted.
     call(folder, "export", "export", f"--run_dir={run}", f"--output_dir={folder / 'generator'}", f"--step={step}",
          pass_fds=(lock,))

@@ -139,7 +139,7 @@ def _rows_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         epsilon = max(run["statement"]["epsilon"] for run in runs) if private else None
         cells = {
             "tables": first["tables"] if measure == "accuracy" else ["3"], "data": first["dataset"],
-            "classes": first["classes"], "n": statement["num_records"], "method": first["method"],
+            "classes": first["classes"], "n": statements.how_many(statement), "method": first["method"],
             "variant": first["variant"], "budget": "inf" if epsilon is None else f"{first['epsilon_budget']:g}",
             **{column: "inf" if epsilon is None else statements.round_up(epsilon)
                if statement["adjacency"] == adjacency else "" for column, adjacency in _ADJACENCIES.items()},

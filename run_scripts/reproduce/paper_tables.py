@@ -104,7 +104,7 @@ def _variants() -> Iterator[Cell]:
             sensitivity = 2 * math.sqrt(base.top_k * base.batch_size)
             multiplier = base.noise_stddev * TEACHERS / base.num_teachers / sensitivity
             epsilon = accountants.epsilon(dp_accounting.GaussianDpEvent(multiplier), STEPS, base.delta, base.accountant,
-                                          base.ADJACENCY)
+                                          base.adjacency)
             # Rounded up: what is calibrated to it may be charged in full.
             base = base.replace(num_teachers=TEACHERS, num_steps=STEPS, epsilon=math.ceil(100 * epsilon) / 100)
             for table, rows in (("4", table4.sweeps), ("5", table5.compressors), ("7", table7.ablations)):

@@ -223,7 +223,7 @@ def config_json(random, folder):
     text = str(random.choice(CONFIG_TEXTS))
     config = config_from_json(mutate_json(random, text).decode("utf-8", "surrogateescape"))
     check(config_from_json(config.to_json()) == config, "settings do not survive a round trip")
-    if config.ADJACENCY != "none":
+    if config.adjacency != "none":
         check(0 < config.delta < 1 and config.epsilon > 0, "no privacy")
         for name in {"noise_stddev", "noise_multiplier", "top_k"} & set(json.loads(text)):
             check(getattr(config, name) is None or getattr(config, name) > 0, f"no privacy without {name}")
@@ -408,7 +408,7 @@ def command_line(random, folder):
 
 ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, model_metadata, ledger_file, snapshot, stored_sum,
                 run_folder, command_line)
-CONFIG_TEXTS = [preset("mnist", None if kind.ADJACENCY == "none" else 1.0, method).to_json()
+CONFIG_TEXTS = [preset("mnist", None if kind.adjacency == "none" else 1.0, method).to_json()
                 for method, kind in config_classes().items()]
 SMALL = DataLensConfig(
     dataset="tiny", image_shape=(8, 8, 1), num_classes=3, num_teachers=4, batch_size=3, top_k=5, noise_stddev=40.0,

@@ -20,7 +20,7 @@ from datalens_tf.settings import declared
 from datalens_tf.training.run_folder import RunFolder, open_run
 from tests.training import tiny
 
-PRIVATE = sorted(name for name, kind in config_classes().items() if kind.ADJACENCY != "none")
+PRIVATE = sorted(name for name, kind in config_classes().items() if kind.adjacency != "none")
 
 
 @pytest.mark.parametrize("delta, count, warned", [

@@ -42,6 +42,27 @@ def test_privacy_prints_tables(datalens):
     assert re.search(r"^classic_rdp +unreachable$", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("adjacency, other", [("add-or-remove-one", 1.9246), ("replace-one", 0.6805)])
+def test_privacy_of_sums_has_a_line_for_each_kind_of_neighbours(datalens, adjacency, other):
+    words = "privacy", "--method=datalens_plus", "--epsilon=1", f"--adjacency={adjacency}"
+    status, out, _ = datalens(*words)
+    head, own, price = out.splitlines()
+    assert status == 0 and f"its noise made for {adjacency}, epsilon 1" in head and "n = 60,000" in head
+    assert own.startswith(f"{adjacency}: ") and "1.0000 (gdp); a guarantee" in own
+    assert f"{other:.4f} (gdp)" in price and ("comparison figure" in price) == (adjacency == "replace-one")
+    report = json.loads(datalens(*words, "--json", "--num_records=1000")[1])
+    assert report["num_records"] == 1000 and report["prices"][0]["epsilon"]["gdp"] <= 1
+
+
+def test_privacy_of_other_methods_names_the_relation_that_they_have(datalens):
+    out = datalens("privacy", "--method=gs_wgan", "--accountant=rdp")[1]
+    assert out.splitlines()[1].startswith("replace-one: epsilon ") and len(out.splitlines()) == 2
+    assert "replace-one" in datalens("privacy", "--preset=mnist", "--epsilon=1")[1]
+    refused(datalens("privacy", "--method=gs_wgan", "--adjacency=add-or-remove-one"), "to be replace-one for gs_wgan")
+    refused(datalens("privacy", "--method=dcgan"), "a method that is private")
+    refused(datalens("privacy", "--method=dp_merf", "--top_k=5"), "without --top_k")
+
+
 @pytest.mark.parametrize("words,text", [
     (["--preset=mnist", "--epsilon=0"], "epsilon=0.0 > 0"),
     (["--preset=mnist", "--noise_stddev=0"], "noise_stddev=0.0 > 0"),

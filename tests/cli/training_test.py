@@ -276,7 +276,7 @@ def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datale
     status, out, err = datalens("compare", folder, "--output_dir", tmp_path / "table")
     assert status == 0 and f"| digits | {method} | " in out, err
     assert ("| inf |" in out) == (method == "dcgan")
-    assert f"| {config_class(method).ADJACENCY} |" in out
+    assert f"| {config_class(method).adjacency} |" in out
 
 
 @pytest.mark.parametrize("flags, message", [

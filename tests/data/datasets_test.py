@@ -1,9 +1,11 @@
 """Data sets: what is accepted, and what is refused in one line."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from datalens_tf.data.datasets import as_dataset, chunks, to_unit, unit_sizes, usable_only, with_data
+from datalens_tf.data.datasets import as_dataset, chunks, sound, to_unit, unit_sizes, usable_only, with_data
 from datalens_tf.data.partition import user_indices
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
@@ -208,3 +210,22 @@ class TestDeclaredClasses:
             with_data(DataLensConfig(top_k=5, classes=("a", "b")), declared)
         with pytest.raises(InvalidArgumentError, match="classes="):
             with_data(DataLensConfig(top_k=5, classes=self.CLASSES), as_dataset(images_of(2), [0, 1]))
+
+
+def test_records_that_cannot_be_any_keep_their_places_and_are_not_usable():
+    images = np.full((6, 4, 4, 1), 0.5, np.float32)
+    images[1, 0, 0], images[2, 1, 1], images[3, 3, 3] = np.nan, np.inf, 1.0001
+    made = as_dataset(np.zeros((6, 4, 4, 1), np.uint8), [0, 1, 0, 1, 0, 1], 2)
+    data = dataclasses.replace(made, images=images, labels=np.array([0, 1, 0, 1, 2, -1]))
+    found = sound(data)
+    np.testing.assert_array_equal(found.usable, [True, False, False, False, False, False])
+    assert len(found) == 6 and np.all(found.images[1:] == 0) and np.all(found.labels[1:] == 0)
+    assert np.isnan(images[1, 0, 0, 0])  # The caller's are left alone.
+    alone = dataclasses.replace(data, usable=np.array([False, *[True] * 5]))
+    assert not sound(alone).usable.any()
+    assert sound(made) is made
+    for changes, message in (({"labels": np.zeros(5, int)}, "labels of shape"), ({"usable": np.ones(1)}, "usable"),
+                             ({"images": images[..., 0, 0]}, "images of shape"),
+                             ({"images": images.astype(complex)}, "dtype")):
+        with pytest.raises(DataError, match=message):
+            sound(dataclasses.replace(data, **changes))

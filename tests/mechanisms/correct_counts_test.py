@@ -15,13 +15,15 @@ from tests.mechanisms.conformance import sizes_of
 MECHANISM = CorrectCounts(num_candidates=4, noise_multiplier=3.0)
 
 
-def sums(guesses, labels):
+def sums(guesses, labels, mechanism=MECHANISM):
     """Sums of records, each its own unit."""
-    return MECHANISM.sums(guesses, labels, np.ones(len(labels), int))
+    return mechanism.sums(guesses, labels, np.ones(len(labels), int))
 
 
-def test_replacing_one_record_changes_the_numbers_by_at_most_the_sensitivity():
+@pytest.mark.parametrize("adjacency, sensitivity", [("replace-one", 4.0), ("add-or-remove-one", 2.0)])
+def test_neighbours_differ_by_at_most_the_sensitivity(adjacency, sensitivity):
     random, largest = np.random.default_rng(0), 0.0
+    mechanism = CorrectCounts(num_candidates=4, noise_multiplier=3.0, adjacency=adjacency)
     for _ in range(300):
         labels, guesses = random.integers(0, 3, 6), random.integers(-1, 3, (4, 6))
         other_labels, other_guesses = labels.copy(), guesses.copy()
@@ -30,9 +32,25 @@ def test_replacing_one_record_changes_the_numbers_by_at_most_the_sensitivity():
         other_labels[place], other_guesses[:, place] = random.integers(0, 3), random.integers(-1, 3, 4)
         if random.random() < 0.2:
             guesses[:, place], other_guesses[:, place] = labels[place], -1
-        change = sums(guesses, labels) - sums(other_guesses, other_labels)
+        if adjacency == "add-or-remove-one":
+            other_labels, other_guesses = np.delete(labels, place), np.delete(guesses, place, 1)
+        change = sums(guesses, labels, mechanism) - sums(other_guesses, other_labels, mechanism)
         largest = max(largest, np.linalg.norm(change))
-    assert largest == MECHANISM.l2_sensitivity == 2.0  # Attained, and never exceeded.
+    assert largest == mechanism.l2_sensitivity == sensitivity  # Attained, and never exceeded.
+
+
+def test_the_one_with_most_right_answers_has_most_votes():
+    labels = np.array([0, 1, 2, 1])
+    guesses = [labels, np.zeros(4), np.array([0, 1, 0, 0]), np.full(4, np.nan)]
+    np.testing.assert_array_equal(sums(guesses, labels), [4, -2, 0, -4])
+    assert MECHANISM.dp_event("add-or-remove-one") == dp_accounting.GaussianDpEvent(6.0)
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1,), ()])
+def test_answers_of_other_shapes_are_refused(shape):
+    """numpy would compare each with every label, so that one record had many votes."""
+    with pytest.raises(InvalidArgumentError, match="predictions.shape"):
+        sums([np.zeros(shape)] * 4, np.zeros(4))
 
 
 def test_replacing_one_unit_of_any_number_of_records_changes_the_numbers_by_at_most_the_sensitivity():
@@ -51,12 +69,13 @@ def test_replacing_one_unit_of_any_number_of_records_changes_the_numbers_by_at_m
 
     for _ in range(300):
         before, after = (with_unit(random.choice([0, 1, 2, 3, 7, 31]), right) for right in (True, False))
-        assert np.square(before - after).sum() <= 4 * mechanism.steps**2  # Integers: the comparison is exact.
+        assert np.square(before - with_unit(0, True)).sum() <= 4 * mechanism.steps**2  # Added or removed.
+        assert np.square(before - after).sum() <= 16 * mechanism.steps**2  # Integers: the comparison is exact.
         largest = max(largest, np.linalg.norm(before - after) / mechanism.steps)
-    assert largest == mechanism.l2_sensitivity == 2.0
+    assert largest == mechanism.l2_sensitivity == 4.0
     # Two of three records right, and one of one; noise is on units.
     sums_of_two = mechanism.sums([np.array([1, 1, 0, 1])] * 4, np.ones(4, int), np.array([3, 3, 3, 1]))
-    np.testing.assert_allclose(sums_of_two / mechanism.steps, 5 / 3, atol=1e-5)
+    np.testing.assert_allclose(sums_of_two / mechanism.steps, 4 / 3, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [1, CorrectCounts.STEPS_OF_UNITS])
@@ -64,7 +83,7 @@ def test_replacing_one_unit_of_any_number_of_records_changes_the_numbers_by_at_m
 def test_the_noise_has_the_scale_that_is_charged_for(factor, accepted, steps):
     mechanism = CorrectCounts(num_candidates=4000, noise_multiplier=30.0, steps=steps)
     drawn = mechanism.privatize(np.full(4000, 7.0 * steps), RoundedGaussianNoise(), 0) - 7.0
-    scale = 30.0 * math.sqrt(4000)
+    scale = 30.0 * 2 * math.sqrt(4000)
     assert (stats.kstest(drawn, "norm", args=(0, scale * factor)).pvalue > 1e-7) == accepted
     assert mechanism.dp_event() == dp_accounting.GaussianDpEvent(30.0)
 

@@ -7,11 +7,19 @@ import tensorflow as tf
 from scipy import stats
 
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms.mean_embedding import _GRID, MeanEmbedding, RandomFourierFeatures
+from datalens_tf.mechanisms.base import ADJACENCIES
+from datalens_tf.mechanisms.mean_embedding import (
+    _GRID,
+    MeanEmbedding,
+    RandomFourierFeatures,
+    count_weight_for,
+)
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
 from tests.mechanisms.conformance import sizes_of, with_odd_rows
 
 MECHANISM = MeanEmbedding(noise_multiplier=3.0)
+VARIANTS = [MeanEmbedding(noise_multiplier=3.0, adjacency=adjacency, count_weight=weight)
+            for adjacency in ADJACENCIES for weight in (1.0, 0.3, 1 / 3)]
 D = 6
 
 
@@ -29,19 +37,67 @@ def sums(features, labels, units=None):
     return MECHANISM.sums([(features, labels, sizes_of(units, len(labels)))], 3)
 
 
-def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():
+def length(change, mechanism):
+    """Length that the noise is compared with: it is larger on numbers, as if these were smaller."""
+    return np.linalg.norm(change * np.append(np.ones(D), mechanism.count_weight)) * _GRID
+
+
+@pytest.mark.parametrize("mechanism", VARIANTS, ids=str)
+def test_neighbours_differ_by_at_most_the_sensitivity(mechanism):
     random, largest = np.random.default_rng(0), 0.0
     for _ in range(400):
-        features, labels = rows(random, 8), random.integers(0, 3, 8)
-        other_features, other_labels = features.copy(), labels.copy()
+        features, labels = rows(random, 8), random.integers(-1, 4, 8)  # Some are of no class.
         position = random.integers(8)
-        other_features[position] = -features[position] if random.random() < 0.3 else rows(random, 1)[0]
-        if random.random() < 0.5:
-            other_labels[position] = random.integers(0, 3)
-        change = sums(features, labels) - sums(other_features, other_labels)
-        largest = max(largest, np.linalg.norm(change) * _GRID)
-    assert largest <= MECHANISM.L2_SENSITIVITY
-    assert largest > 0.999 * MECHANISM.L2_SENSITIVITY  # It is attained, so it cannot be smaller.
+        if mechanism.adjacency == "add-or-remove-one":
+            other = np.delete(features, position, 0), np.delete(labels, position)
+        else:
+            other = features.copy(), labels.copy()
+            other[0][position] = -features[position] if random.random() < 0.3 else rows(random, 1)[0]
+            if random.random() < 0.5:
+                other[1][position] = random.integers(-1, 4)
+        largest = max(largest, length(sums(features, labels) - sums(*other), mechanism))
+    assert largest <= mechanism.l2_sensitivity == mechanism.sensitivity(mechanism.adjacency)
+    assert largest > 0.999 * mechanism.l2_sensitivity  # It is attained, so it cannot be smaller.
+
+
+def test_the_sensitivities_are_the_formulas():
+    for weight in (1.0, 0.25):
+        mechanism = MeanEmbedding(noise_multiplier=1.0, count_weight=weight)
+        assert mechanism.sensitivity("add-or-remove-one") == np.sqrt(1 + weight**2)
+        assert mechanism.sensitivity("replace-one") == 2.0
+    with pytest.raises(InvalidArgumentError, match="adjacency='remove-one'"):
+        mechanism.sensitivity("remove-one")
+
+
+@pytest.mark.parametrize("mechanism", VARIANTS, ids=str)
+def test_the_same_noise_has_a_price_for_each_relation(mechanism):
+    stddev = mechanism.noise_multiplier * mechanism.l2_sensitivity
+    for adjacency in ADJACENCIES:
+        assert mechanism.dp_event(adjacency).noise_multiplier == pytest.approx(
+            stddev / mechanism.sensitivity(adjacency), rel=1e-12)
+    assert mechanism.dp_event() == mechanism.dp_event(mechanism.adjacency) == dp_accounting.GaussianDpEvent(3.0)
+
+
+def test_a_record_of_no_class_contributes_nothing_and_odd_shapes_are_refused():
+    features, labels = np.eye(D, dtype=np.float32)[:3], np.array([0, 1, 2])
+    whole = sums(features[:1], labels[:1])
+    for strange in (-1, 3, 10**9, np.nan, 0.5):
+        np.testing.assert_array_equal(sums(features, np.array([0, strange, strange])), whole)
+    for bad in ((features, labels[:2]), (features[0], labels[:1]), (features, labels[:, None]),
+                (features[..., None], labels)):
+        with pytest.raises(InvalidArgumentError, match="features.shape"):
+            sums(*bad)
+    sizes = np.ones(3, int)
+    with pytest.raises(InvalidArgumentError, match="to have 6 numbers"):
+        MECHANISM.sums([(features, labels, sizes), (features[:, :1], labels, sizes)], 3)
+
+
+def test_the_weight_of_numbers_follows_from_public_numbers():
+    assert count_weight_for(10**4, 6000, 1.0) == pytest.approx(0.1)
+    # 1,000 records of ten classes, a twentieth of the budget epsilon 1: the numbers would drown in less.
+    assert count_weight_for(10**4, 100, 15.0) == 1.0
+    assert count_weight_for(10**4, 6000, 30.0) == pytest.approx(0.25)  # and keeps the noise within a fiftieth
+    assert count_weight_for(2, 1e-30, 1e30) == 1.0
 
 
 def test_replacing_one_unit_of_any_number_of_records_changes_the_sums_by_at_most_the_sensitivity():
@@ -65,8 +121,12 @@ def test_replacing_one_unit_of_any_number_of_records_changes_the_sums_by_at_most
             after = with_unit(counts[1], random.random() < 0.7)[2]
         change = before - after  # Integers below 2^25: the comparison is exact.
         largest = max(largest, np.sqrt(np.square(change).sum()) * _GRID)
-        assert np.square(change).sum() <= MECHANISM.L2_SENSITIVITY**2 / _GRID**2
-    assert largest > 0.999 * MECHANISM.L2_SENSITIVITY
+        assert np.square(change).sum() <= MECHANISM.l2_sensitivity**2 / _GRID**2
+        added = before - with_unit(0, True)[2]
+        for mechanism in VARIANTS:
+            assert length(change, mechanism) <= 2.0
+            assert length(added, mechanism) <= mechanism.sensitivity("add-or-remove-one") * (1 + 1e-15)
+    assert largest > 0.999 * MECHANISM.l2_sensitivity
 
 
 def test_a_unit_counts_as_the_average_of_its_records():
@@ -100,13 +160,14 @@ def test_sums_are_exact_integers_whatever_the_chunks():
 
 
 @pytest.mark.parametrize("factor, accepted", [(1.0, True), (2 / 3, False), (1.5, False)])
-def test_the_noise_has_the_scale_that_is_charged_for(factor, accepted):
-    zeros = np.zeros((40, 100))
-    drawn = MECHANISM.privatize(zeros, RoundedGaussianNoise(), 0)
-    scale = MECHANISM.noise_multiplier * MECHANISM.L2_SENSITIVITY / _GRID
-    assert (stats.kstest(drawn.ravel(), "norm", args=(0, scale * factor)).pvalue > 1e-7) == accepted
+@pytest.mark.parametrize("mechanism", [VARIANTS[0], VARIANTS[4]], ids=str)
+def test_the_noise_has_the_scale_that_is_charged_for(factor, accepted, mechanism):
+    drawn = mechanism.privatize(np.zeros((4000, 2)), RoundedGaussianNoise(), 0)
+    scale = factor * mechanism.noise_multiplier * mechanism.l2_sensitivity / _GRID
+    for column, weight in ((0, 1.0), (1, mechanism.count_weight)):
+        assert (stats.kstest(drawn[:, column], "norm", args=(0, scale / weight)).pvalue > 1e-7) == accepted
     assert np.all(drawn == np.rint(drawn))
-    assert MECHANISM.dp_event() == dp_accounting.GaussianDpEvent(3.0)
+    assert mechanism.dp_event() == dp_accounting.GaussianDpEvent(3.0)
 
 
 def test_what_is_no_sum_of_contributions_is_refused():

@@ -22,20 +22,33 @@ def records(random, count):
     return with_odd_rows(found, odd, random)
 
 
-def sums(images, units=None):
+def sums(images, units=None, mechanism=MECHANISM):
     """Sums of records, each its own unit, or of the given units."""
-    return MECHANISM.sums([(images, sizes_of(units, len(images)))])
+    return mechanism.sums([(images, sizes_of(units, len(images)))])
 
 
-def test_replacing_one_record_changes_the_sums_by_at_most_the_sensitivity():
+@pytest.mark.parametrize("adjacency, squares", [("replace-one", math.sqrt(2)), ("add-or-remove-one", 1.0)])
+def test_neighbours_differ_by_at_most_the_sensitivity(adjacency, squares):
     random, largest = np.random.default_rng(0), 0.0
+    mechanism = SecondMoment(clip_norm=2.0, noise_multiplier=3.0, adjacency=adjacency)
     for _ in range(400):
-        mine = records(random, 6)
-        other = mine.copy()
-        other[random.integers(6)] = records(random, 1)[0]
-        largest = max(largest, np.linalg.norm(sums(mine) - sums(other)))
-    assert largest <= MECHANISM.L2_SENSITIVITY == math.sqrt(2) * _STEPS**2
-    assert largest > 0.999 * MECHANISM.L2_SENSITIVITY  # It is attained, so it cannot be smaller.
+        mine, place = records(random, 6), random.integers(6)
+        other = np.delete(mine, place, 0)
+        if adjacency == "replace-one":
+            other = np.insert(other, place, records(random, 1)[0], 0)
+        largest = max(largest, np.linalg.norm(sums(mine, mechanism=mechanism) - sums(other, mechanism=mechanism)))
+    assert largest <= mechanism.l2_sensitivity == mechanism.sensitivity(adjacency) == squares * _STEPS**2
+    assert largest > 0.999 * mechanism.l2_sensitivity  # It is attained, so it cannot be smaller.
+
+
+def test_the_same_noise_has_a_price_for_each_relation():
+    assert MECHANISM.dp_event() == MECHANISM.dp_event("replace-one") == dp_accounting.GaussianDpEvent(3.0)
+    assert MECHANISM.dp_event("add-or-remove-one").noise_multiplier == pytest.approx(3.0 * math.sqrt(2))
+
+
+def test_batches_of_other_shapes_are_refused():
+    with pytest.raises(InvalidArgumentError, match="to have as many numbers as those before"):
+        MECHANISM.sums([(np.ones((2, D)), np.ones(2, int)), (np.ones((2, 1)), np.ones(2, int))])
 
 
 def test_replacing_one_unit_of_any_number_of_records_changes_all_rows_by_at_most_the_sensitivity():
@@ -51,11 +64,13 @@ def test_replacing_one_unit_of_any_number_of_records_changes_all_rows_by_at_most
         return np.stack([MECHANISM.sums([(images[rows == row], sizes[rows == row])]) for row in range(3)])
 
     for _ in range(600):
-        before, after = (with_unit(random.choice([0, 1, 2, 3, 7, 31]), random.random() < 0.7) for _ in range(2))
+        before, after, none = (with_unit(count, random.random() < 0.7)
+                               for count in (*random.choice([0, 1, 2, 3, 7, 31], 2), 0))
+        assert np.square(before - none).sum() <= _STEPS**4  # Added or removed.
         # Integers below 2^53: the comparison is exact.
         assert np.square(before - after).sum() <= 2 * _STEPS**4
         largest = max(largest, np.linalg.norm(before - after))
-    assert largest > 0.999 * MECHANISM.L2_SENSITIVITY
+    assert largest > 0.999 * MECHANISM.l2_sensitivity
 
 
 def test_a_unit_counts_as_the_average_of_its_records():
@@ -90,7 +105,7 @@ def test_short_records_are_counted_as_they_are():
 def test_noise_has_the_stated_size_and_the_price_is_one_gaussian():
     noisy = SecondMoment(clip_norm=2.0, noise_multiplier=3.0).privatize(
         np.zeros((300, 300)), RoundedGaussianNoise(), 0)
-    expected = 3.0 * MECHANISM.L2_SENSITIVITY
+    expected = 3.0 * MECHANISM.l2_sensitivity
     assert noisy.std() == pytest.approx(expected, rel=6 / math.sqrt(2 * noisy.size))
     assert MECHANISM.dp_event() == dp_accounting.GaussianDpEvent(3.0)
 

@@ -35,13 +35,13 @@ def test_defaults_are_affordable_and_serve_any_number_of_records(method, image_s
 
 def check_defaults(kind, about, epsilon):
     """That settings without any given one pay for a step, and want no more parts of data than there are records."""
-    config = kind.for_data(about, None if kind.ADJACENCY == "none" else epsilon, {}).replace(
+    config = kind.for_data(about, None if kind.adjacency == "none" else epsilon, {}).replace(
         image_shape=about.image_shape, num_classes=about.num_classes).resolved(about.num_records)
     parts = [getattr(config, name, None) or 1 for name in ("num_teachers", "num_discriminators", "num_users")]
     assert 1 <= max(parts) <= about.num_records
     event = config.step_event()
     if event is not None:
-        adjacency = config.ADJACENCY.removesuffix("-user")
+        adjacency = config.adjacency.removesuffix("-user")
         assert accountants.epsilon(event, 1, config.delta, config.accountant, adjacency) <= epsilon
 
 
@@ -75,7 +75,7 @@ def test_the_choice_is_the_most_useful_private_method():
         choice = registry.best(facts(num_records), 1.0)
         told = {name: kind.suits(facts(num_records), 1.0) for name, kind in KINDS.items()}
         assert told[choice.method].usefulness == max(answer.usefulness for answer in told.values() if answer)
-        assert KINDS[choice.method].ADJACENCY == "replace-one" and choice.why
+        assert KINDS[choice.method].adjacency == "replace-one" and choice.why
 
 
 def test_large_pictures_take_a_method_whose_memory_they_fit():

@@ -158,8 +158,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             def comparing(self, exact, noise, index):
                 distance = np.linalg.norm(exact - watched.sums[len(moved)])
                 unit = 2.0**24 if isinstance(self, MeanEmbedding) else 1.0
-                moved.append(distance / self.L2_SENSITIVITY / unit if not isinstance(self, CorrectCounts)
-                             else distance / self.num_candidates**0.5)
+                moved.append(distance / self.l2_sensitivity / unit)
                 return next(replay)
 
             monkeypatch.setattr(kind, "privatize", comparing)

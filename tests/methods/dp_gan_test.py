@@ -42,6 +42,16 @@ class TestDpGan(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
         text = " ".join(run.folder.statement_text.read_text().split())
         assert "been absent, or been added" in text and "Adjacency: add-or-remove-one" in text
 
+    def test_a_public_bound_stands_for_the_number_of_records_which_is_published_without_it(self, run, tmp_path):
+        data = tiny.dataset()
+        bounded = self.make(tmp_path, records_at_most=60).fit(data.images, data.labels)
+        statement, texts = bounded.privacy_statement(), [
+            " ".join(one.folder.statement_text.read_text().split()) for one in (run, bounded)]
+        assert bounded.config.sampling_probability == 6 / 60
+        assert (statement["num_records"], statement["records_at_most"]) == (None, 60)
+        assert ["comparison figure" in text for text in texts] == [True, False]
+        assert "(20 records)" in texts[0] and "(at most 60 records)" in texts[1] and " 20 " not in texts[1]
+
     def test_the_charge_is_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch):
         seen = []
 

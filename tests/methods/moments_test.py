@@ -96,7 +96,7 @@ class Kept:
         noisy = np.zeros_like(self.sums[-1])
         if isinstance(made, MeanEmbedding):
             noisy[:, -1] = 20 * 2.0**24
-        self.sensitivities.append(made.L2_SENSITIVITY * (2.0**24 if isinstance(made, MeanEmbedding) else 1))
+        self.sensitivities.append(made.l2_sensitivity * (2.0**24 if isinstance(made, MeanEmbedding) else 1))
         return made, noisy
 
 
@@ -165,7 +165,7 @@ def test_a_replaced_record_moves_what_classes_share_by_the_sensitivity_at_most_w
         other[3] = lower if trial < 2 else stream.integers(0, 256, (8, 8, 1))
         moved = [np.linalg.norm(mine - theirs)
                  for mine, theirs in zip(sums(images, labels), sums(other, relabelled))]
-        largest = np.maximum(largest, np.array(moved) / (2.0 * 2**24, 2.0 * 2**24, SecondMoment.L2_SENSITIVITY))
+        largest = np.maximum(largest, np.array(moved) / (2.0 * 2**24, 2.0 * 2**24, 2**0.5 * 2**26))
     # Images are not negative: the first, which are of one row, are at right angles at most.
     assert np.all(largest <= 1) and largest[0] > 0.7 and min(largest[1:]) > 0.999
 

@@ -24,7 +24,7 @@ def test_a_run_from_before_classes_could_be_declared_goes_on_with_the_number_tha
     _files.atomic_write(files.config, text)
     _files.atomic_write(files.identity, json.dumps(IDENTITY))
     PrivacyLedger.create(files.ledger, epsilon=config.epsilon, delta=config.delta, accountant=config.accountant,
-                         adjacency=config.ADJACENCY, config_digest=config_digest(text), step_event=EVENT)
+                         adjacency=config.adjacency, config_digest=config_digest(text), step_event=EVENT)
     assert open_run(files, config, IDENTITY, EVENT).num_charges == 0
     assert open_run(files, config.replace(classes=("0", "1", "2")), IDENTITY, EVENT).num_charges == 0
     with pytest.raises(CheckpointError, match="another configuration"):
