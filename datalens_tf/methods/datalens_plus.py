@@ -232,7 +232,8 @@ _ASSUMPTIONS = (
     "Sensitivity: {changing} one record, label included, changes the sums of features and numbers by at most "
     "{features:g} in l2 norm, in units of one record's features, those of images by at most {images:g} * {mean_clip:g},"
     "{centre}{clusters} and those of products by at most {squares}{covariance_clip:g}^2, whatever the record is: what "
-    "is longer was shortened. It changes by at most {votes:g} how many more records a classifier got right than wrong.",
+    "is longer was shortened.{weights} It changes by at most {votes:g} how many more records a classifier got right "
+    "than wrong.",
     "Releases are composed adaptively: later ones depend on earlier ones. One with n charges has the noise of one "
     "charge divided by sqrt(n), which costs as much as n charges, exactly.",
     "Public: the settings, {number_of_records}, the list of classes, the image shape, the random features, and that "
@@ -301,7 +302,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
                if config.centre_charges else "",
                "differences": ", less that mean," if config.centre_charges else "",
                "covariances": _SHARED_COVARIANCE if config.share_covariance else _OWN_COVARIANCES} | clips
-            | {name: bounds[name] for name in ("features", "images", "squares", "votes")},
+            | {name: bounds[name] for name in ("features", "images", "squares", "votes")}
+            | {"weights": sums.WEIGHTS[config.adjacency]},
             released="Once each: " + "; ".join(_RELEASED[part] for part in parts) + ". A charge has Gaussian noise of "
                      "{noise_multiplier_per_step:.6g} times the sensitivity. The generator was computed from these "
                      "numbers alone. {num_charges} charges were made; {num_burnt_charges} of them paid for nothing "

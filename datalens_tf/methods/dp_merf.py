@@ -58,7 +58,7 @@ class DpMerfConfig(EmbeddingConfig):
 
 _ASSUMPTIONS = (
     "Sensitivity: {changing} one record changes the released sums by at most {l2_sensitivity:g} in l2 norm, in units "
-    "of one record's features, whatever the record and its label are. The release is made once.{autoencoder}",
+    "of one record's features, whatever the record and its label are.{weights} The release is made once.{autoencoder}",
     "Public: the settings, {number_of_records}, the list of classes, the image shape, the random features, and that "
     "pixels are scaled by a fixed rule. Labels of synthetic images are drawn uniformly, not from the data.",
     "Noise: {noise_source}. {noise_caveat}",
@@ -91,6 +91,7 @@ class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={"l2_sensitivity": mechanism.l2_sensitivity, "num_features": config.num_features,
                    "autoencoder_dim": config.autoencoder_dim,
+                   "weights": sums.WEIGHTS[config.adjacency],
                    "autoencoder": _AUTOENCODER.format(
                        clip_norm=config.autoencoder_clip_norm, changing=statements.CHANGING[config.adjacency],
                        squares=sums.SQUARES[config.adjacency]) if config.autoencoder_dim else ""},

@@ -17,6 +17,10 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import base, correct_counts, mean_embedding, second_moment
 
 SQUARES = {"replace-one": "sqrt(2) * ", "add-or-remove-one": ""}  # before a clip's square: sensitivity of products
+# Sentence on numbers of records, in assumptions.
+WEIGHTS = {"replace-one": "", "add-or-remove-one":
+           " Numbers of records have a weight of at most 1, and noise that is as much larger: sensitivities are of the "
+           "numbers times their weight, which follows from public numbers."}
 Maker = Callable[..., typing.Any]  # Of a `noise_multiplier`: a mechanism, a `base.SumOfRecords`.
 
 

@@ -31,7 +31,7 @@ def test_a_run_with_calibrated_noise_is_resumed_with_the_settings_that_it_was_gi
     words = ["train", "--preset=digits", "--method=pate_cgan", "--epsilon=5", "--num_steps=1", "--student_steps=1",
              "--num_teachers=8", "--warmup_teacher_steps=1", "--generator_filters=4", "--generator_units=8",
              f"--output_dir={tmp_path}"]
-    assert cli.main(words) == 0 and "epsilon 5.0000 (gdp), delta 1e-05, 1 steps" in capsys.readouterr().out
+    assert cli.main(words) == 0 and "epsilon 5.0000 (gdp), delta 1e-05, replace-one, 1 steps" in capsys.readouterr().out
     assert cli.main([*words, "--resume"]) == 0
     assert cli.main([*words, "--resume", "--noise_stddev=3"]) == 2 and "noise_stddev=" in capsys.readouterr().err
 

@@ -99,7 +99,8 @@ def test_statements_name_their_neighbours_and_the_price_by_the_other_relation(tm
     expected = accountants.epsilon(config_class("dp_merf")(noise_multiplier=1 / mu).step_event(), 1, 1e-5, "gdp")
     assert statement["other_adjacency"]["epsilon_by_accountant"]["gdp"] == pytest.approx(expected)
     assert statement["other_adjacency"]["is_guarantee"]
-    for said in ("adding or removing one record changes", "a bound of 30 on the number of records",
+    for said in ("adding or removing one record changes", "Numbers of records have a weight",
+                 "a bound of 30 on the number of records",
                  "(at most 30 records)", "That n is a public bound",
                  f"the same noise guarantees epsilon = {round_up(expected)} (gdp)"):
         assert said in text, said
