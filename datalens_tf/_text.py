@@ -3,6 +3,7 @@
 import html
 import os
 import re
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -60,3 +61,8 @@ def everywhere(change: Callable[[str], str], value: Any) -> Any:
 def first_line(error: BaseException) -> str:
     """The first line of an error's text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, up to 100."""
+    return min(100, shutil.get_terminal_size((100, 45)).columns)

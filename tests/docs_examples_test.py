@@ -14,7 +14,7 @@ OPENERS = frozenset("""
     Of By In From With Without For To At On As Who What Where When Which How Why That Those These It They See Because If
     After Before Then And Or
 """.split())  # noqa: SIM905 (a list in quotes and commas is harder to read)
-SLOW = ("DataLens",)  # It builds the graphs of a training.
+SLOW = ("DataLens", "fit")  # They build the graphs of a training.
 
 
 def docstrings():

@@ -21,7 +21,8 @@ from absl import logging as absl_logging
 from etils import epy
 
 from datalens_tf import __version__, _validate
-from datalens_tf.cli.parser import Parser, help_width, table
+from datalens_tf._text import terminal_width
+from datalens_tf.cli.parser import Parser, table
 from datalens_tf.errors import DataLensError, DataWarning, InterruptionWarning, PrivacyWarning
 from datalens_tf.settings import check_magnitudes
 
@@ -79,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     debug = "--debug" in argv  # Known before parsing, which may fail.
     # Both are read when TensorFlow is first imported.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "0" if debug else "3")
+    if debug:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:  # Not on every system.
         # With a single thread for operations a function that waits for its data can wait for ever.
         os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
@@ -133,7 +135,7 @@ def command_parser(name: str, words: Sequence[str]) -> Parser:
 def _overview() -> str:
     """The help of the whole command line, for a first reader."""
     def listed(names):
-        return textwrap.fill(", ".join(names), help_width(), initial_indent="  ", subsequent_indent="  ")
+        return textwrap.fill(", ".join(names), terminal_width(), initial_indent="  ", subsequent_indent="  ")
 
     statuses = "; ".join(f"{status} {text}" for status, text in EXIT_STATUSES.items())
     return f"""usage: datalens COMMAND [FLAG ...]
@@ -157,7 +159,7 @@ Data, by --dataset (datalens train --help says more):
 What most people need of train: --dataset, --epsilon (default: that of the data set's preset, else 1),
 --output_dir, and --resume after an interruption. Without --method, what suits the data best is taken.
 
-{textwrap.fill(f"Exit status: {statuses}.", help_width())}
+{textwrap.fill(f"Exit status: {statuses}.", terminal_width())}
 """
 
 

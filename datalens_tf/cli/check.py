@@ -33,7 +33,7 @@ def _add_arguments(parser: Parser) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """The command itself: it reads, and writes to the terminal alone."""
-    place = common.located(args.data)
+    place = data_registry.located(args.data)
     survey = data_registry.survey(place, data_dir=args.data_dir, classes=args.classes,
                                   pictures=common.pictures(args, place))
     public, private = survey.public, survey.private

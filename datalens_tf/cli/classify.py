@@ -15,6 +15,7 @@ from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.methods import runs
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
@@ -64,13 +65,13 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierC
     run = classifier.PrivateClassifier(config, run_dir=folder, callbacks=[shown])
     if not args.resume:
         run.folder.create()
-        common.write_sources(folder, sources)
+        runs.write_sources(folder, sources)
         common.say_defaults(args, sources["dataset"])
     if run.folder.private.is_dir():
         common.write_unreadable(folder, config.skip_unreadable, dataset)
     stopper.request_stop = run.request_stop
     run.fit_dataset(dataset)
-    common.write_sources(folder, sources)  # The same files may have moved.
+    runs.write_sources(folder, sources)  # The same files may have moved.
     return run, test
 
 
@@ -92,7 +93,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
     Refuses to start over a run, or to resume with other settings.
     """
     given = _given(args)
-    holds_run = running.begun(folder)
+    holds_run = runs.begun(folder)
     if holds_run != args.resume:
         raise InvalidArgumentError(
             f"{folder} holds a run: continue it with --resume, or choose another --output_dir." if holds_run else
@@ -100,7 +101,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
     if not args.resume:
         if "dataset" not in given:
             raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
-        place = common.located(given["dataset"])
+        place = data_registry.located(given["dataset"])
         name = args.data_name or _text.without_folders(place)
         return ClassifierConfig(**given | {"dataset": name}), _models(given) | {"dataset": place}
     path = folder / "config.json"
@@ -108,8 +109,8 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
         stored = ClassifierConfig.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, InvalidArgumentError) as error:
         raise CheckpointError(f"Cannot read {path}, the settings of a classifier: {error}") from error
-    place, name = common.data_of_run(folder, stored.dataset, given.get("dataset"), args.data_name)
-    known = {"model": stored.model, "features": stored.features} | common.read_sources(folder)
+    place, name = runs.data_of_run(folder, stored.dataset, given.get("dataset"), args.data_name)
+    known = {"model": stored.model, "features": stored.features} | runs.read_sources(folder)
     models = {kind: file for kind in _MODELS if (file := known[kind]) is not None} | _models(given)
     for setting, value in (given | {"dataset": name}).items():
         if setting not in _MODELS and getattr(stored, setting) != value:

@@ -16,6 +16,7 @@ from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import registry
+from datalens_tf.methods import runs
 
 with epy.lazy_imports():
     from datalens_tf.config import DataConfig
@@ -88,12 +89,12 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     """Measures and writes the results; the lines to print."""
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
-    config = common.stored_config(source) if is_run else None
+    config = runs.stored_config(source) if is_run else None
     classes = args.classes or (None if config is None else config.classes)
     if config is not None:
-        place, name = common.data_of_run(source, config.dataset, args.dataset)
+        place, name = runs.data_of_run(source, config.dataset, args.dataset)
     elif args.dataset is not None:
-        place = common.located(args.dataset)
+        place = data_registry.located(args.dataset)
         name = _text.without_folders(place)
     else:
         raise InvalidArgumentError("Missing --dataset: name the real data to test on, for example --dataset mnist. "

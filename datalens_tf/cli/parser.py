@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import pathlib
-import shutil
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from absl.flags import argparse_flags
 
+from datalens_tf._text import terminal_width
 from datalens_tf._validate import did_you_mean
 from datalens_tf.config import check_classes, numbered
 from datalens_tf.errors import InvalidArgumentError
@@ -58,7 +58,7 @@ class Parser(argparse_flags.ArgumentParser):
         self.words = list(words)
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
                          formatter_class=functools.partial(argparse.HelpFormatter, max_help_position=32,
-                                                           width=help_width()))
+                                                           width=terminal_width()))
         for action in self._actions:  # --help, which was just typed, and --helpfull: absl's own flags.
             action.help = argparse.SUPPRESS
         self.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
@@ -105,11 +105,6 @@ class Parser(argparse_flags.ArgumentParser):
         self.error(why or f"Unknown flag {flag:.200}.{did_you_mean(flag, known)}")
 
 
-def help_width() -> int:
-    """Columns of help: those of the terminal, up to 100."""
-    return min(100, shutil.get_terminal_size((100, 45)).columns)
-
-
 def _shown(action: argparse.Action) -> str:
     """A required argument in a line of usage."""
     if not action.option_strings:
@@ -128,7 +123,7 @@ def table(rows: Collection[tuple[str, str]], indent: int = 2, column: int | None
     column = indent + 2 + max(len(name) for name, _ in rows) if column is None else column
     lines = []
     for name, text in rows:
-        wrapped = textwrap.wrap(text, help_width() - column) or [""]
+        wrapped = textwrap.wrap(text, terminal_width() - column) or [""]
         lines += [f"{' ' * indent}{name}".ljust(column) + wrapped[0], *(" " * column + line for line in wrapped[1:])]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -15,6 +15,7 @@ from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.methods import runs
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
@@ -52,9 +53,9 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
     if config.dataset == "arrays":
         raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
     if args.resume:
-        place, _ = common.data_of_run(folder, config.dataset)
+        place, _ = runs.data_of_run(folder, config.dataset)
     else:
-        place = common.located(config.dataset)
+        place = data_registry.located(config.dataset)
         config = config.replace(dataset=args.data_name or _text.without_folders(place))
 
     pictures = common.pictures(args, place, config.image_shape, num_classes=config.num_classes,
@@ -76,7 +77,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
         budgets = budget_files.deal_budgets(budget_files.read_shares(args.budgets), len(dataset), config.partition_seed)
     if not args.resume:
         run_folder.RunFolder(folder).create()
-        common.write_sources(folder, {"dataset": place})
+        runs.write_sources(folder, {"dataset": place})
         common.say_defaults(args, place)
         common.write_unreadable(folder, config.skip_unreadable, dataset)
     shown.epsilon = config.epsilon

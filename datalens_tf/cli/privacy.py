@@ -17,7 +17,7 @@ from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
 from datalens_tf.config import ACCOUNTANTS, DataFacts, MethodConfig, PerformanceOptions, VotingConfig
 from datalens_tf.errors import DataLensError, InvalidArgumentError
-from datalens_tf.methods import registry
+from datalens_tf.methods import registry, runs
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
@@ -159,7 +159,7 @@ def _audit(args: argparse.Namespace) -> None:
     folder = pathlib.Path(args.run_dir) if args.run_dir else None
     if folder is None and not hasattr(args, "preset"):
         raise InvalidArgumentError("Missing --run_dir or --preset: say what to audit, for example --preset mnist.")
-    config = common.stored_config(folder) if folder else common.preset_config(args)
+    config = runs.stored_config(folder) if folder else common.preset_config(args)
     if not (isinstance(config, kind) and isinstance(config, VotingConfig)):
         raise InvalidArgumentError(f"Expected a run of the method {registry.DEFAULT} to audit, got one of "
                                    f"{config.method}.")
@@ -204,7 +204,7 @@ def _audited_training(args: argparse.Namespace, config: VotingConfig, folder: pa
     common.one_core_per_operation(os.cpu_count() or 1)
     place = config.dataset
     if args.run_dir is not None:
-        place, _ = common.data_of_run(pathlib.Path(args.run_dir), config.dataset)
+        place, _ = runs.data_of_run(pathlib.Path(args.run_dir), config.dataset)
     loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes,
                                         pictures=common.pictures(args, place, config.image_shape,
                                                                  num_classes=config.num_classes,

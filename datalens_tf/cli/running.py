@@ -19,6 +19,7 @@ from typing import Any
 
 from datalens_tf import _files
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingInterrupted
+from datalens_tf.methods import runs
 from datalens_tf.training import progress as progresses
 
 # Commands by the `method` in a run's settings; every other method is one of `train`.
@@ -114,17 +115,12 @@ def interruptible(args: argparse.Namespace, name: str, folder: pathlib.Path) -> 
         with stop_on_signals(stopper):
             yield stopper
     except (KeyboardInterrupt, TrainingInterrupted) as error:
-        if begun(folder):
+        if runs.begun(folder):
             said = str(error).removesuffix(" Continue with --resume.") or f"Interrupted; state saved in {folder}."
             again = resume_command(folder)
         else:
             said, again = "Interrupted before anything was released or paid for.", command(name, *args.words)
         raise TrainingInterrupted(f"{said} Continue with: {again}") from error
-
-
-def begun(folder: pathlib.Path) -> bool:
-    """Whether the folder holds a run that `--resume` continues."""
-    return any((folder / name).exists() for name in ("ledger.jsonl", "private/releases", "private/data.json"))
 
 
 def command(*words: Any) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datalens_tf import _files, _validate
-from datalens_tf.errors import DataError
+from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.settings import (
     COLORS,
     DEFAULT_COLOR,
@@ -144,6 +144,27 @@ class Pictures:
         height, width, channels = image_shape
         color = {1: "grey", 3: "rgb"}.get(channels)
         return cls(image_size=(height, width), color=color, **more)
+
+    def fitting(self, image_shape: tuple[int, int, int] | None, num_classes: int | None = None) -> Self:
+        """Choices that lead to the images that there are: these, where nothing else is asked for.
+
+        Args:
+          image_shape: (H, W, C) of the images; None where there are none yet.
+          num_classes: Y of these; one class means that there are no labels.
+
+        Raises:
+          InvalidArgumentError: other images are asked for than there are.
+        """
+        unlabelled = self.unlabelled or num_classes == 1
+        if image_shape is None:
+            return dataclasses.replace(self, unlabelled=unlabelled)
+        there = self.of_shape(image_shape, unlabelled=unlabelled, skip_unreadable=self.skip_unreadable)
+        for name in ("image_size", "color"):
+            wanted, found = getattr(self, name), getattr(there, name)
+            if wanted not in (None, found):
+                raise InvalidArgumentError(f"Expected {name}={wanted!r} to be {found!r}, as of the images that there "
+                                           f"are: leave out --{name}.")
+        return there
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -389,8 +410,10 @@ def _checked_images(images: ArrayLike, name: str) -> NDArray[Any]:
     if np.isnan(low):
         raise DataError(f"{name}: expected finite images, got NaN.")
     if not 0 <= low <= high <= 1:
-        raise DataError(f"{name}: expected float images in [0, 1], got values from {low:g} to {high:g}. "
-                        "Scale them, or pass uint8.")
+        convert = ("images / 255 converts them, or images.astype('uint8') whole numbers" if 0 <= low <= high <= 255 else
+                   "(images + 1) / 2 converts them" if -1 <= low <= high <= 1 else
+                   "subtract the lowest number of their kind, and divide by its range, whatever these records have")
+        raise DataError(f"{name}: expected float images in [0, 1], got values from {low:g} to {high:g}: {convert}.")
     return images.astype(np.float32, copy=False)
 
 
@@ -398,11 +421,15 @@ def check_images(header: _files.ArrayHeader, name: str) -> None:
     """Raises DataError where shape or type cannot be that of images: known before anything is unpacked."""
     shape = list(header.shape)
     if header.dtype != np.uint8 and header.dtype.kind != "f":
-        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}.")
+        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}: "
+                        "images.astype('uint8') converts whole numbers from 0 to 255.")
     if len(shape) not in (3, 4):
         raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {shape}.")
     if not header.nbytes:
         raise DataError(f"{name}: expected at least one record, got images of shape {shape}.")
+    if len(shape) == 4 and shape[1] in COLORS.values() and min(shape[2:]) >= SMALLEST_SIDE:
+        raise DataError(f"{name}: expected images [n, H, W, C], got {shape}, whose channels come first: "
+                        "images.transpose(0, 2, 3, 1) converts an array, images.permute(0, 2, 3, 1) a torch tensor.")
     if min(shape[1:3]) < SMALLEST_SIDE:
         raise DataError(f"{name}: expected H and W of at least {SMALLEST_SIDE}, got images of shape {shape}. Choose an "
                         "--image_size.")
@@ -457,9 +484,14 @@ def checked_labels(labels: ArrayLike, num_records: int, num_classes: int | None,
     except ValueError as error:
         raise DataError(f"{name}: expected one label per record, got a ragged sequence.") from error
     if labels.shape != (num_records,):
-        raise DataError(f"{name}: expected labels of shape [{num_records}], one per image, got {list(labels.shape)}.")
+        convert = ""
+        if labels.ndim == 2 and len(labels) == num_records:
+            convert = f": labels.{'reshape(-1)' if labels.shape[1] == 1 else 'argmax(1)'} converts them"
+        raise DataError(f"{name}: expected labels of shape [{num_records}], one per image, got {list(labels.shape)}"
+                        f"{convert}.")
     if labels.dtype.kind not in "iu":
-        raise DataError(f"{name}: expected integer labels, got dtype {labels.dtype}.")
+        raise DataError(f"{name}: expected integer labels, got dtype {labels.dtype}: labels.astype(int) converts "
+                        "numbers, numpy.unique(labels, return_inverse=True)[1] anything else.")
     if not num_records:
         raise DataError(f"{name}: expected at least one record, got no labels.")
     if declared:

@@ -11,6 +11,8 @@ The index of a record decides its partition, so every source has an order that d
 from __future__ import annotations
 
 import importlib
+import os
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -77,6 +79,28 @@ def decodes_pictures(name: str) -> bool:
     """Whether a data set is made of files of pictures, which have no size or colour in common by their kind."""
     source = _source_of(name)
     return source is not None and bool(_sources()[source].constants.get("PICTURES", False))
+
+
+def located(name: str) -> str:
+    """Turns the name of data, or a path, into a name that finds the data from wherever a later command is started."""
+    name = _with_kind(name)
+    kind, _, place = name.partition(":")
+    path = pathlib.Path(place).expanduser()
+    is_path = kind in ("npz", "folder", "parquet") or (kind == "tfds" and (path / "dataset_info.json").is_file())
+    # Owners have their data on machines of their own.
+    return f"{kind}:{os.path.abspath(path)}" if place and is_path and "{owner}" not in place else name
+
+
+def _with_kind(name: str) -> str:
+    """A path with the kind of data that is there; what is a name of data, or has a kind, as it is."""
+    known, path = known_datasets(), pathlib.Path(name).expanduser()
+    kinds = {one.partition(":")[0] for one in known if ":" in one}
+    if name in known or (name.partition(":")[0] in kinds and ":" in name):
+        return name
+    if path.is_dir():
+        return f"{'tfds' if (path / 'dataset_info.json').is_file() else 'folder'}:{name}"
+    kind = path.suffix.lower().removeprefix(".")
+    return f"{kind}:{name}" if kind in kinds and path.is_file() else name
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",

@@ -6,12 +6,15 @@ Nothing else lists methods.
 """
 
 import dataclasses
+import html
 import importlib
 import inspect
+import itertools
+import textwrap
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from datalens_tf import _folders, _validate
+from datalens_tf import _folders, _text, _validate
 from datalens_tf import methods as _folder
 from datalens_tf.config import DataFacts, MethodConfig, Suitability
 from datalens_tf.errors import InvalidArgumentError
@@ -36,6 +39,45 @@ class Method:
     summary: str
     choose_when: str
     published_as: str | None = None
+
+
+class Table(tuple[Method, ...]):
+    """Methods in alphabetical order, which print as a table."""
+
+    def text(self, width: int | None = None) -> str:
+        """A row per method: its name, when to choose it, and what it is.
+
+        Args:
+          width: columns of the table; None takes those of the terminal, up to 100.
+        """
+        width = _text.terminal_width() if width is None else width
+        name_width = 2 + max(len(method.name) for method in self)
+        half = (width - name_width - 2) // 2
+        lines = []
+        for name, *texts in self._rows():
+            when, what = (textwrap.wrap(text, half) for text in texts)
+            lines += [f"{left:<{name_width}}{middle:<{half + 2}}{right}".rstrip()
+                      for left, middle, right in itertools.zip_longest([name], when, what, fillvalue="")]
+        return "\n".join(lines)
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [("METHOD", "CHOOSE THIS WHEN", "WHAT IT IS"),
+                *((method.name, method.choose_when, method.summary.removesuffix(".")) for method in self)]
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._rows())
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def table() -> Table:
+    """All methods, as a table."""
+    return Table(methods().values())
 
 
 def methods() -> dict[str, Method]:

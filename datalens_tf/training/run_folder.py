@@ -41,6 +41,7 @@ class RunFolder:
         self.releases = self.private / "releases"
         self.identity = self.private / "data.json"
         self.sources = self.private / "sources.json"
+        self.unreadable = self.private / "unreadable.txt"
         self.private_log = self.private / "training.jsonl"
         # What a finished run can be verified by; folders with all that is in them.
         self.sealed: tuple[pathlib.Path, ...] = (

@@ -87,14 +87,14 @@ def test_mistakes_are_one_line(datalens, tmp_path):
 
 
 def test_train_understands_a_path_without_its_kind(tmp_path, monkeypatch):
-    from datalens_tf.cli import common
+    from datalens_tf.data import registry as data_registry
 
     np.savez(tmp_path / "mine.npz", x=np.zeros([4, 8, 8], np.uint8), y=np.arange(4) % 2)
     (tmp_path / "pictures").mkdir()
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert common.located("mine.npz") == f"npz:{tmp_path / 'mine.npz'}"
-    assert common.located("pictures") == f"folder:{tmp_path / 'pictures'}"
-    assert common.located("digits") == "digits"  # A name of data is one.
-    assert common.located(f"folder:{pathlib.Path('pictures')}") == f"folder:{tmp_path / 'pictures'}"
-    assert common.located("nothing") == "nothing"
+    assert data_registry.located("mine.npz") == f"npz:{tmp_path / 'mine.npz'}"
+    assert data_registry.located("pictures") == f"folder:{tmp_path / 'pictures'}"
+    assert data_registry.located("digits") == "digits"  # A name of data is one.
+    assert data_registry.located(f"folder:{pathlib.Path('pictures')}") == f"folder:{tmp_path / 'pictures'}"
+    assert data_registry.located("nothing") == "nothing"

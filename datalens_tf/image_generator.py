@@ -1,0 +1,465 @@
+"""Private image generators as people write Python: `fit`, `sample`, `evaluate`, `save`, `load`, for all methods alike.
+
+Trains as the command line does, by the same `methods.runs`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import html
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from etils import epy
+
+from datalens_tf import _checksums, _files, _validate
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.methods import registry, runs
+from datalens_tf.settings import declared
+
+with epy.lazy_imports():
+    import numpy as np
+
+    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import verification
+    from datalens_tf.data import arrays, datasets, image_grid, writing
+    from datalens_tf.data import registry as data_registry
+    from datalens_tf.evaluation import context as evaluations
+    from datalens_tf.evaluation import evaluate as evaluating
+    from datalens_tf.evaluation import registry as metric_registry
+    from datalens_tf.serving import export
+    from datalens_tf.training import classifier, run_folder
+    from datalens_tf.training import progress as progresses
+
+_ROWS, _COLUMNS = 10, 8  # of pictures
+_PARAMETERS = ("method", "epsilon", "delta", "classes", "preset", "image_size", "color", "unlabelled", "data_dir")
+
+
+class Samples:
+    """Synthetic images and their labels; `images, labels = samples` takes them apart.
+
+    Attributes:
+      images: uint8 [n, H, W, C].
+      labels: int64 [n].
+      class_names: one text per class.
+    """
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]):
+        self.images, self.labels, self.class_names = images, labels, tuple(class_names)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.images, self.labels))
+
+    def __repr__(self) -> str:
+        count, height, width, channels = self.images.shape
+        return f"Samples: {count:,} images [{height}, {width}, {channels}] of {len(self.class_names)} classes"
+
+    def to_tf_data(self) -> Any:
+        """A `tf.data.Dataset` of pairs: image uint8 [H, W, C], label int64."""
+        import tensorflow as tf
+
+        return tf.data.Dataset.from_tensor_slices((self.images, self.labels))
+
+    def to_torch(self) -> Any:
+        """A torch `TensorDataset` of pairs: image float32 [C, H, W] in [0, 1], label int64; needs torch."""
+        torch = _optional("torch")
+        images = np.ascontiguousarray(datasets.to_unit(self.images).transpose(0, 3, 1, 2))
+        return torch.utils.data.TensorDataset(torch.from_numpy(images), torch.from_numpy(self.labels))
+
+    def to_hugging_face(self) -> Any:
+        """A Hugging Face `Dataset` with the columns `image` and `label`, whose classes have names; needs datasets."""
+        hugging_face = _optional("datasets")
+        features = hugging_face.Features({"image": hugging_face.Image(),
+                                          "label": hugging_face.ClassLabel(names=list(self.class_names))})
+        pictures = [{"bytes": image_grid.png_bytes(image), "path": None} for image in self.images]
+        return hugging_face.Dataset.from_dict({"image": pictures, "label": self.labels.tolist()}, features=features)
+
+    def to_folder(self, path: _files.PathLike) -> pathlib.Path:
+        """Writes PNG files into a new folder, a sub-folder per class, named by its number; returns the folder."""
+        folder = pathlib.Path(path)
+        writing.write_images(folder, writing.format_of(folder, "png"), self.images, self.labels, self.class_names)
+        return folder
+
+    def picture(self) -> Any:
+        """A Pillow picture of some of the images, a row for each of the first classes."""
+        import io
+
+        from PIL import Image
+
+        return Image.open(io.BytesIO(self._repr_png_()))
+
+    def _repr_png_(self) -> bytes:
+        """The picture, for notebooks."""
+        present = [label for label in range(len(self.class_names)) if (self.labels == label).any()][:_ROWS]
+        rows = [np.resize(np.flatnonzero(self.labels == label)[:_COLUMNS], _COLUMNS) for label in present]
+        grid = image_grid.image_grid(self.images[np.array(rows)])
+        return image_grid.png_bytes(grid, scale=max(1, 480 // max(grid.shape[:2])))
+
+
+class Readable(dict[str, Any]):
+    """A dictionary that prints as a text for people."""
+
+    def __init__(self, values: Mapping[str, Any], text: str):
+        super().__init__(values)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        """The text, for notebooks."""
+        return f"<pre>{html.escape(self._text)}</pre>"
+
+
+class ImageGenerator:
+    """A private generator of images, by whatever method; scikit-learn's `clone` takes it.
+
+    Args:
+      method: a name that `datalens_tf.methods()` lists; None takes what suits the data best.
+      epsilon: privacy budget. None takes the smallest that the data set has settings for, else 1; and no budget for a
+        method that is not private.
+      delta: the budget's other half. None is at most 1e-5, and at most a tenth of 1/n.
+      classes: names of the classes that are declared to be public, or how many there are; None takes those of the data.
+      preset: data set whose settings are taken.
+      image_size: H, or (H, W), that pictures of files are brought to.
+      color: `rgb` or `grey`, of pictures of files.
+      unlabelled: whether there is one class, of all records.
+      data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`.
+      settings: any settings of the method, and options of speed, as `datalens train --method NAME --help` lists them.
+
+    Raises:
+      InvalidArgumentError: there is no such setting.
+
+    Example:
+      >>> import sklearn.base
+      >>> from datalens_tf import ImageGenerator
+      >>> generator = ImageGenerator(epsilon=1.0, num_teachers=100)
+      >>> sklearn.base.clone(generator).set_params(epsilon=3.0)
+      ImageGenerator(epsilon=3.0, num_teachers=100)
+    """
+
+    def __init__(self, method: str | None = None, epsilon: float | None = None, delta: float | str | None = None,
+                 classes: Sequence[str] | int | None = None, *, preset: str | None = None,
+                 image_size: int | tuple[int, int] | None = None, color: str | None = None, unlabelled: bool = False,
+                 data_dir: _files.PathLike | None = None, **settings: Any):
+        self.method, self.epsilon, self.delta, self.classes, self.preset = method, epsilon, delta, classes, preset
+        self.image_size, self.color, self.unlabelled, self.data_dir = image_size, color, unlabelled, data_dir
+        _check_names(settings)
+        self.settings = settings
+        self._folder: pathlib.Path | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What the generator was made with, by name; `deep` changes nothing."""
+        del deep
+        return {name: getattr(self, name) for name in _PARAMETERS} | self.settings
+
+    def set_params(self, **params: Any) -> Self:
+        """Changes what the generator was made with; returns itself. Raises InvalidArgumentError for unknown names."""
+        settings = {name: value for name, value in params.items() if name not in _PARAMETERS}
+        _check_names(settings)
+        for name in set(params) - set(settings):
+            setattr(self, name, params[name])
+        self.settings = self.settings | settings
+        return self
+
+    def __repr__(self) -> str:
+        given = [f"{name}={value!r}" for name, value in self.get_params().items() if value not in (None, False)]
+        text = f"ImageGenerator({', '.join(given)})"
+        return text if self._folder is None else f"{text}, fitted: {self._summary()}"
+
+    def fit(self, images: Any, labels: Any = None, *, users: Any = None, run_dir: _files.PathLike | None = None,
+            resume: bool = False, progress: bool = True) -> Self:
+        """Trains; returns itself.
+
+        Args:
+          images: the sensitive records, in an order that does not depend on their content: see `arrays.of_python`. Or
+            the path of a folder of pictures, of an `npz` or Parquet file, or the name of a data set.
+          labels: integers or names, [n]; None where a path or a `tf.data.Dataset` has them, or nothing has.
+          users: who each record is of, [n], for methods that protect users.
+          run_dir: the run folder, whose part `private` never leaves; by default a temporary one.
+          resume: continues the run in `run_dir`, which an interruption left.
+          progress: whether stderr says what is done, and how long it may take.
+
+        Raises:
+          DataError: records that cannot be taken; the line says how to convert them.
+          InvalidArgumentError: from the settings.
+          BudgetExhaustedError: the budget does not pay for a step.
+        """
+        if resume and run_dir is None:
+            raise InvalidArgumentError("Missing run_dir: say which folder holds the run to resume.")
+        if run_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="datalens-")
+        folder = pathlib.Path(run_dir if run_dir is not None else str(getattr(self._temporary, "name", "")))
+        runs.check_folder(folder, resume=resume)
+        request = self._request(images, labels, users)
+        options = PerformanceOptions(**{name: value for name, value in self.settings.items()
+                                        if name in declared(PerformanceOptions)})
+        with progresses.Progress(detail="normal" if progress else "quiet") as shown:
+            shown.on_stage("load")
+            plan = runs.resumed(request, folder) if resume else runs.planned(request)
+            runs.check_options(plan.config, options)
+            if plan.chosen is not None and progress:
+                print(plan.chosen, file=sys.stderr)
+            runs.create(plan, folder)
+            shown.epsilon = plan.config.epsilon
+            runs.train(plan, folder, options=options, callbacks=[shown])
+        self._folder = folder
+        self.__dict__.pop("_drawer", None)
+        return self
+
+    def _request(self, images: Any, labels: Any, users: Any) -> runs.Request:
+        """What this generator asks of a run."""
+        classes = self._declared()
+        given = {name: value for name, value in self.settings.items() if name not in declared(PerformanceOptions)}
+        given |= {name: value for name, value in (("epsilon", self.epsilon), ("delta", self.delta),
+                                                  ("classes", classes)) if value is not None}
+        records = None
+        if not arrays.is_place(images):
+            records = arrays.of_python(images, labels, classes=classes, users=users)
+            if self.unlabelled:
+                records = datasets.one_class(records)
+            records = datasets.shaped(records, self._pictures())
+            given["dataset"] = arrays.NAME
+        elif labels is not None or users is not None:
+            raise InvalidArgumentError(f"Expected no labels beside the path {os.fspath(images)!r}, whose data have "
+                                       "their own: leave them out.")
+        else:
+            given["dataset"] = os.fspath(images)
+        return runs.Request(method=self.method, preset=self.preset, given=given, records=records,
+                            data_dir=None if self.data_dir is None else os.fspath(self.data_dir),
+                            pictures=self._pictures())
+
+    def _declared(self) -> tuple[str, ...] | None:
+        """The classes that are declared."""
+        from datalens_tf.config import check_classes, numbered
+
+        if self.classes is None or isinstance(self.classes, int):
+            return numbered(self.classes)
+        return check_classes(tuple(self.classes))
+
+    def _pictures(self) -> datasets.Pictures:
+        size = (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
+        return datasets.Pictures(image_size=size, color=self.color, unlabelled=self.unlabelled)
+
+    def sample(self, n: int, label: Any = None, *, seed: int | None = None) -> Samples:
+        """Draws synthetic images.
+
+        Args:
+          n: how many.
+          label: a class, by name or number, or several, taken in turn; None for all, as equally often as possible, in
+            random order.
+          seed: makes the draw reproducible.
+
+        Raises:
+          InvalidArgumentError: there is no such class, or nothing was fitted.
+        """
+        draw, names = self._drawer
+        labels = None if label is None else np.resize(arrays.places_of(label, names), n)
+        drawn, drawn_labels = draw(n, labels=labels, seed=seed)
+        return Samples(drawn, drawn_labels, names)
+
+    @functools.cached_property
+    def _drawer(self) -> Any:
+        return runs.drawer(self._fitted)
+
+    @property
+    def _fitted(self) -> pathlib.Path:
+        """The folder of the run, or of an exported generator."""
+        return _validate.known("run_dir", self._folder, "to hold a trained generator: call fit first")
+
+    @property
+    def _is_run(self) -> bool:
+        return (self._fitted / "config.json").is_file()
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of their labels."""
+        return tuple(self._drawer[1])
+
+    @property
+    def config(self) -> Any:
+        """All settings of the run, a `MethodConfig`; those of exported generators did not travel."""
+        if not self._is_run:
+            raise InvalidArgumentError(f"Expected a run, got the exported generator {self._fitted}: its settings are "
+                                       "in its run folder.")
+        return runs.stored_config(self._fitted)
+
+    @property
+    def privacy(self) -> Readable:
+        """The privacy statement: a dictionary, `epsilon` and `delta` among its keys, that prints as its text.
+
+        Raises:
+          LedgerError: it does not follow from the ledger.
+        """
+        statement = verification.run_statement(self._fitted) if self._is_run else _validate.known(
+            "privacy", verification.export_statement(self._fitted), "to be beside the generator: load its run folder")
+        return Readable(statement, statements.render_text(statement))
+
+    def _summary(self) -> str:
+        """The method and the guarantee, in a line."""
+        said = self.privacy
+        guarantee = said["title"] if not said["private"] else (
+            f"epsilon {statements.round_up(said['epsilon'])} ({said['accountant']}), delta {said['delta']:g}")
+        return f"{said['method']}, {guarantee}"
+
+    def _repr_html_(self) -> str:
+        """The guarantee and a picture, for notebooks."""
+        if self._folder is None:
+            return f"<p>{html.escape(repr(self))}</p>"
+        picture = self.sample(_ROWS * _COLUMNS, range(len(self.class_names[:_ROWS])), seed=0)._repr_png_()
+        return (f"<p>{html.escape(self._summary())}</p>"
+                f'<img alt="synthetic images" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
+
+    def evaluate(self, images: Any, labels: Any = None, *, train: tuple[Any, Any] | None = None,
+                 metrics: Sequence[str] | None = None, effort: str = "quick", seeds: int | None = None,
+                 epochs: int | None = None, progress: bool = True) -> Readable:
+        """Measures how useful the images are, on real records that no generator has seen; epsilon does not cover that.
+
+        Args:
+          images, labels: the real records, as for `fit`; of a path or a name, the test split.
+          train: images and labels that the generator was trained on, which some metrics ask for.
+          metrics: names, as `datalens evaluate --help` lists them; None for all that these records suffice for.
+          effort: `quick`, `default` or `full`.
+          seeds: number of classifiers; None takes the effort's.
+          epochs: of a classifier; None takes the effort's.
+          progress: whether stderr says what is done.
+
+        Returns:
+          The content of `metrics.json`, which prints as one line for each metric.
+
+        Raises:
+          DataError: records of other classes or sizes than the generator's.
+          InvalidArgumentError: an unknown metric, or the extra `eval` is not installed.
+        """
+        evaluating.require_extra()
+        _validate.one_of("effort", effort, evaluations.EFFORTS)
+        declared_metrics = metric_registry.declared()
+        chosen = [name for name, metric in declared_metrics.items() if train is not None or not metric.needs_train]
+        test = self._records(images, labels, "test")
+        count = evaluations.EFFORTS[effort].num_synthetic or classifier.FROZEN.num_synthetic
+
+        @functools.lru_cache
+        def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
+            images, labels = self.sample(count, seed=seed)
+            return images, labels
+
+        with progresses.Progress(detail="normal" if progress else "quiet") as shown:
+            result = evaluating.evaluate(
+                draw, None if train is None else self._records(*train, "train"), test,
+                source="Samples of a generator",
+                varied="Between seeds the classifier and the synthetic images differ. The generator was trained once.",
+                effort=evaluations.EFFORTS[effort], metrics=chosen if metrics is None else metrics,
+                seeds=None if seeds is None else range(seeds), epochs=epochs, progress=shown)
+        lines = [metric_registry.metric(name).headline(result.metrics[name]) for name in declared_metrics
+                 if name in result.metrics]
+        return Readable(result.metrics, "\n".join(filter(None, lines)))
+
+    def _records(self, images: Any, labels: Any, split: str) -> datasets.Dataset:
+        """Real records of the generator's classes."""
+        names, shape = self.class_names, self._image_shape
+        if arrays.is_place(images):
+            place = data_registry.located(os.fspath(images))
+            return data_registry.load_dataset(
+                place, split=split, data_dir=None if self.data_dir is None else os.fspath(self.data_dir),
+                classes=None if data_registry.has_public_classes(place) else names,
+                pictures=self._pictures().fitting(shape, len(names)))
+        return arrays.of_python(images, labels, class_names=names)
+
+    @property
+    def _image_shape(self) -> tuple[int, int, int]:
+        folder = self._fitted / "generator" if self._is_run else self._fitted
+        shape: tuple[int, int, int] = export.read_metadata(export.version_folder(folder))["image_shape"]
+        return shape
+
+    def save(self, path: _files.PathLike) -> pathlib.Path:
+        """Writes what may be shared into a new folder, for `load` and every `datalens` command; returns the folder.
+
+        That is the generator, its settings, samples, ledger and statement; nothing from the run's `private`.
+
+        Raises:
+          InvalidArgumentError: the folder exists.
+          DataLensError: the operating system refuses.
+        """
+        target = pathlib.Path(path)
+        _validate.require(not target.exists(), "path", os.fspath(path), "to be a new folder")
+        files = run_folder.RunFolder(self._fitted)
+        sources = [*files.sealed, files.path / _checksums.NAME] if self._is_run else list(self._fitted.iterdir())
+        aside = _files.temporary_sibling(target)
+        with _files.clear_os_errors(target), contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            for source in filter(pathlib.Path.exists, sources):
+                (shutil.copytree if source.is_dir() else shutil.copy2)(source, aside / source.name)
+            os.rename(aside, target)
+        return target
+
+
+def fit(images: Any, labels: Any = None, method: str | None = None, epsilon: float | None = None, *,
+        users: Any = None, run_dir: _files.PathLike | None = None, resume: bool = False, progress: bool = True,
+        **params: Any) -> ImageGenerator:
+    """Trains a private generator of images: `ImageGenerator(method, epsilon, **params).fit(images, labels)`.
+
+    Example:
+      A real run has more teachers and steps; without any settings, those that suit the data are taken.
+
+      >>> import datalens_tf as dl
+      >>> generator = dl.fit("digits", method="datalens", epsilon=10.0, num_teachers=8, top_k=8, num_steps=1,
+      ...                    noise_stddev=100.0, generator_filters=2, generator_units=8, progress=False)
+      >>> images, labels = generator.sample(10, label=3, seed=0)
+      >>> images.shape, labels.max(), generator.privacy["epsilon"] <= 10
+      ((10, 8, 8, 1), 3, True)
+    """
+    return ImageGenerator(method, epsilon, **params).fit(
+        images, labels, users=users, run_dir=run_dir, resume=resume, progress=progress)
+
+
+def load(path: _files.PathLike) -> ImageGenerator:
+    """A trained generator: of a run folder, of `ImageGenerator.save`, or of an export.
+
+    Raises:
+      CheckpointError: there is none.
+      LedgerError: its statement does not follow from its ledger.
+
+    Example:
+      >>> import datalens_tf as dl
+      >>> images, labels = dl.load("checkpoints/mnist_eps1").sample(5, seed=0)
+      >>> images.shape
+      (5, 28, 28, 1)
+    """
+    folder = pathlib.Path(path)
+    if not (folder / "config.json").is_file():
+        folder = export.version_folder(folder)
+    generator = ImageGenerator()
+    generator._folder = folder
+    if generator._is_run:
+        config = generator.config
+        generator.set_params(method=config.method, epsilon=config.epsilon, delta=config.delta, classes=config.classes)
+    generator._drawer  # noqa: B018 (what is damaged is told here)
+    return generator
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    """Refuses settings that no method has."""
+    known = {name for kind in (*registry.config_classes().values(), PerformanceOptions) for name in declared(kind)}
+    known -= {*_PARAMETERS, "dataset", "image_shape", "num_classes"}
+    for name in set(settings) - known:
+        raise InvalidArgumentError(f"Unknown setting {name!r}.{_validate.did_you_mean(name, [*known, *_PARAMETERS])}")
+
+
+def _optional(package: str) -> Any:
+    """A package that is no dependency; raises InvalidArgumentError where it is not installed."""
+    import importlib
+
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise InvalidArgumentError(f"Expected {package} to be installed: pip install {package}") from error

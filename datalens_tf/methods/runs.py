@@ -1,0 +1,398 @@
+"""The life of a run, from what somebody asks for to a finished run folder, for the command line and for Python.
+
+A `Request` becomes a `Plan` (a method, all its settings, the data), and `train` turns the plan into a run folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from etils import epy
+
+from datalens_tf import _files, _text, _validate
+from datalens_tf.config import DataFacts, MethodConfig, PerformanceOptions, VotingConfig
+from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.methods import registry
+from datalens_tf.settings import declared
+
+with epy.lazy_imports():
+    import numpy as np
+
+    from datalens_tf.accounting import delta as deltas
+    from datalens_tf.accounting import verification
+    from datalens_tf.data import datasets
+    from datalens_tf.data import registry as data_registry
+    from datalens_tf.methods import base
+    from datalens_tf.serving import export, sampling
+    from datalens_tf.training import callbacks as training_callbacks
+    from datalens_tf.training import distributed, run_folder
+
+AUTO = "auto"  # A delta that follows from the number of records.
+# Filled in where they are None: by the data, or by the budget.
+_RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What somebody asks of a run; everything else follows from it and from public facts about the data.
+
+    Attributes:
+      method: its name; None for the default method of presets where there is one, else for what suits the data best.
+      preset: data set whose settings are wanted; None for those made for `dataset`, if there are any.
+      given: settings by name, `dataset` among them where there is one. `delta` may be `AUTO`.
+      data_name: public name of the data; None for that of its file or folder.
+      data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`.
+      pictures: what becomes of pictures; None for what they are by their kind.
+      records: the data, where they are at hand; None loads them.
+    """
+
+    method: str | None = None
+    preset: str | None = None
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    data_name: str | None = None
+    data_dir: str | None = None
+    pictures: datasets.Pictures | None = None
+    records: datasets.Dataset | None = None
+
+    @property
+    def settings_of(self) -> str | None:
+        """The data set whose settings are wanted."""
+        return self.preset or self.given.get("dataset")
+
+    def pictures_for(self, config: MethodConfig) -> datasets.Pictures:
+        """Choices about pictures in a run with these settings."""
+        asked = dataclasses.replace(self.pictures or datasets.Pictures(), skip_unreadable=config.skip_unreadable)
+        return asked.fitting(config.image_shape, config.num_classes)
+
+    def load(self, config: MethodConfig, place: str) -> datasets.Dataset:
+        """The records of a run with these settings."""
+        if self.records is not None:
+            return self.records
+        return data_registry.load_dataset(place, data_dir=self.data_dir, classes=config.classes,
+                                          pictures=self.pictures_for(config))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A method's settings and the data that it trains on.
+
+    Attributes:
+      config: settings of the run.
+      place: where its data is.
+      dataset: the data; None where owners keep them.
+      request: what was asked.
+      chosen: line that says which method was taken and why; None where it was named.
+      resumes: whether there is a run to go on with.
+    """
+
+    config: MethodConfig
+    place: str
+    dataset: datasets.Dataset | None
+    request: Request
+    chosen: str | None = None
+    resumes: bool = False
+
+
+def planned(request: Request) -> Plan:
+    """The method for a new run, its settings, and its data.
+
+    Raises:
+      InvalidArgumentError: from the settings.
+      DataError: from the data, or they are too few for so many teachers.
+    """
+    given, named = dict(request.given), request.method or (None if request.preset is None else registry.DEFAULT)
+    if request.settings_of is None:
+        raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
+    kinds = registry.having(given) if named is None else {named: registry.config_class(named)}
+    if named is not None:
+        _refuse_other_methods(given, named)
+    delta = given.pop("delta", None)
+    checked = given | ({} if delta in (None, AUTO) else {"delta": delta})
+    sound = _accepting(request, kinds, checked)  # Mistakes are told before data is loaded.
+    place = sound.dataset if request.records is not None else data_registry.located(sound.dataset)
+    name = request.data_name or _text.without_folders(place)
+    if has_owners(sound):
+        return Plan(config=sound.replace(dataset=name), place=place, dataset=None, request=request)
+    dataset = request.load(sound, place)
+    known = sound.known_records(len(dataset))  # Where the number is private, nothing that follows may have it.
+    facts = DataFacts(num_records=known, image_shape=dataset.image_shape, num_classes=dataset.num_classes,
+                      num_slots=dataset.num_slots)
+    chosen = None
+    if named is None:
+        choice = registry.best(facts, _epsilon(request, next(iter(kinds.values()))), given)
+        named, chosen = choice.method, describe(choice, facts)
+    if delta is None and request.settings_of in {made for made, _ in registry.presets()}:
+        delta = registry.preset(str(request.settings_of)).delta
+    given["delta"] = deltas.automatic(known) if delta in (None, AUTO) else delta
+    config = fresh_config(request, registry.config_class(named), given, facts)
+    config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)  # Refuses what such images cannot be.
+    _check_teachers(config, facts, given)
+    return Plan(config=config.replace(dataset=name), place=place, dataset=dataset, request=request, chosen=chosen)
+
+
+def resumed(request: Request, folder: pathlib.Path) -> Plan:
+    """The run of a folder, to go on with.
+
+    Raises:
+      CheckpointError: other settings or data are asked for than it has.
+      DataError: from the data.
+    """
+    stored = stored_config(folder)
+    given = dict(request.given)
+    wanted: Any = stored
+    if given.get("delta") == AUTO:  # The run has it as a number.
+        del given["delta"]
+    if request.method not in (None, stored.method):
+        wanted = registry.config_class(str(request.method))()
+    elif request.preset is not None and request.preset in _own_presets(type(stored)):
+        wanted = preset_config(request.preset, stored.method, given).replace(**given)
+    else:
+        wanted = stored.replace(**given)
+    place, name = str(given.get("dataset")), str(given.get("dataset"))
+    if request.records is None:
+        place, name = data_of_run(folder, stored.dataset, given.get("dataset", request.preset), request.data_name)
+    wanted = wanted.replace(dataset=name)
+    for field in dataclasses.fields(stored):
+        mine, theirs = getattr(wanted, field.name, None), getattr(stored, field.name)
+        # What the data and the budget decide is in the stored settings only.
+        if mine != theirs and not (field.name in _RESOLVED and mine is None):
+            raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
+                                  "same settings (--resume alone takes them), or choose another --output_dir.")
+    dataset = None if has_owners(stored) else request.load(stored, place)
+    return Plan(config=stored, place=place, dataset=dataset, request=request, resumes=True)
+
+
+def create(plan: Plan, folder: pathlib.Path) -> run_folder.RunFolder:
+    """Makes the run folder of a plan; its private part says where the data are, and which files are no pictures.
+
+    Raises:
+      DataLensError: the operating system refuses.
+    """
+    files = run_folder.RunFolder(folder)
+    files.create()
+    if not plan.resumes:
+        write_sources(folder, {"dataset": plan.place})
+    if plan.dataset is not None and plan.config.skip_unreadable:
+        write_unreadable(folder, plan.dataset)
+    return files
+
+
+def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = PerformanceOptions(),
+          callbacks: Sequence[training_callbacks.Callback] = (),
+          on_begin: Callable[[base.RunSynthesizer[Any]], None] = lambda synthesizer: None) -> base.RunSynthesizer[Any]:
+    """Trains by a plan in a folder that `create` made, or goes on there; leaves everything that a run has.
+
+    Args:
+      plan: of a new run, or of the one that is there.
+      folder: of the run.
+      options: what changes speed only; `check_options` accepts them. Threads are one per core where none are given.
+      callbacks: told about training, beside the run's own logs.
+      on_begin: is given what trains, which can be asked to stop.
+
+    Raises:
+      TrainingInterrupted: somebody asked it to stop.
+      DataLensError: see `RunSynthesizer.fit_dataset`.
+    """
+    config, files = plan.config, run_folder.RunFolder(folder)
+    if options.distribute is None:
+        options = options.replace(num_threads=options.num_threads or os.cpu_count())
+    synthesizer = registry.synthesizer(config.method)(
+        config, run_dir=folder, options=options,
+        callbacks=[*callbacks, training_callbacks.TensorBoard(files.logs),
+                   training_callbacks.PrivateLog(files.private_log)])
+    dataset: Any
+    if has_owners(config):
+        dataset = distributed.Owners(config.replace(dataset=plan.place), options, plan.request.data_dir,
+                                     plan.request.pictures_for(config))
+        dataset.name = config.dataset
+    else:
+        dataset = dataclasses.replace(_validate.known("dataset", plan.dataset), name=config.dataset)
+    on_begin(synthesizer)
+    synthesizer.fit_dataset(dataset)
+    write_sources(folder, {"dataset": plan.place})  # The same records may have moved.
+    return synthesizer
+
+
+def check_options(config: MethodConfig, options: PerformanceOptions) -> None:
+    """Raises InvalidArgumentError where a method does not train in the processes that are asked for."""
+    if options.distribute is not None and not config.CAN_DISTRIBUTE:
+        raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process. Leave out "
+                                   "--distribute.")
+    if options.distribute is None and has_owners(config):
+        raise InvalidArgumentError(f"Missing --distribute: with num_owners={config.num_owners} say where the "
+                                   "owners are, for example --distribute ray.")
+
+
+def check_folder(folder: pathlib.Path, *, resume: bool) -> None:
+    """Raises InvalidArgumentError where a new run would start over another, or there is none to resume."""
+    if begun(folder) and not resume:
+        raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
+    if resume and not begun(folder):
+        raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
+
+
+def begun(folder: pathlib.Path) -> bool:
+    """Whether the folder holds a run that can be resumed."""
+    return any((folder / name).exists() for name in ("ledger.jsonl", "private/releases", "private/data.json"))
+
+
+def describe(choice: registry.Choice, facts: DataFacts) -> str:
+    """The line that says which method was taken for data, and why."""
+    others = "" if choice.method == registry.DEFAULT else f" DataLens' teachers train by --method {registry.DEFAULT}."
+    return f"method {choice.method} for {facts}: {choice.why}.{others}"
+
+
+def has_owners(config: MethodConfig) -> TypeGuard[VotingConfig]:
+    """Whether data are with owners, so that nothing is known of them here."""
+    return isinstance(config, VotingConfig) and bool(config.num_owners)
+
+
+def no_setting_of(name: str, method: str) -> str | None:
+    """Refusal of a setting that only other methods have; None where no method has it."""
+    having = [other for other, kind in registry.config_classes().items() if name in declared(kind)]
+    return (f"Expected no --{name}: it is no setting of the method {method}. Leave it out, or choose a --method that "
+            f"has it: {', '.join(having)}." if having else None)
+
+
+def _refuse_other_methods(given: Mapping[str, Any], method: str) -> None:
+    for name in given:
+        if name not in declared(registry.config_class(method)) and (refusal := no_setting_of(name, method)) is not None:
+            raise InvalidArgumentError(refusal)
+
+
+def _accepting(request: Request, kinds: Mapping[str, type[MethodConfig]], given: dict[str, Any]) -> MethodConfig:
+    """Settings of the first method that takes the given ones; raises what the first one says where none does."""
+    errors = []
+    for kind in kinds.values():
+        try:
+            return fresh_config(request, kind, given)
+        except InvalidArgumentError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _own_presets(kind: type[MethodConfig]) -> set[str]:
+    """Data sets for which a method has settings of its own."""
+    return {dataset for dataset, _ in kind.presets()}
+
+
+def _smallest_budget(name: str | None) -> float:
+    """The smallest budget that a data set has settings for, else 1."""
+    return min((made for dataset, made in registry.presets() if dataset == name), default=1.0)
+
+
+def _epsilon(request: Request, kind: type[MethodConfig]) -> float | None:
+    """The budget that is given, else the smallest of the data set's preset, else 1."""
+    default = None if kind.adjacency == "none" else _smallest_budget(request.settings_of)
+    epsilon: float | None = request.given.get("epsilon", default)
+    return epsilon
+
+
+def preset_config(name: str, method: str, given: Mapping[str, Any]) -> MethodConfig:
+    """The preset for the budget that is given, by default the smallest one that it was made for."""
+    private = registry.config_class(method).adjacency != "none"
+    return registry.preset(name, given.get("epsilon", _smallest_budget(name) if private else None), method)
+
+
+def fresh_config(request: Request, kind: type[MethodConfig], given: Mapping[str, Any],
+                 facts: DataFacts | None = None) -> MethodConfig:
+    """The method's settings for the data set, else those for such data, where they are known; with the given ones."""
+    name, epsilon = str(request.settings_of), _epsilon(request, kind)
+    if name in _own_presets(kind) or (request.preset is not None and kind.presets()):
+        return kind.preset(name, epsilon).replace(**given)
+    given = {"dataset": name, **given}
+    return kind.for_budget(epsilon).replace(**given) if facts is None else kind.for_data(facts, epsilon, given)
+
+
+def _check_teachers(config: MethodConfig, facts: DataFacts, given: Mapping[str, Any]) -> None:
+    """Refuses more teachers than there are records, with the flags that work."""
+    slots = facts.num_slots or facts.num_records
+    if not isinstance(config, VotingConfig) or config.num_teachers <= slots:
+        return
+    free = {name: value for name, value in given.items() if name not in ("num_teachers", "noise_stddev")}
+    able = type(config).for_data(facts, config.epsilon, {**free, "delta": config.delta})
+    flags = f"--num_teachers {able.num_teachers}"
+    if able.noise_stddev is not None:
+        flags += f" --noise_stddev {able.noise_stddev:g}"
+    shared = "" if slots == facts.num_records else f", with {slots} different names of files"
+    raise DataError(f"Expected at least one record per teacher, got num_records={facts.num_records} < num_teachers="
+                    f"{config.num_teachers}{shared}. For so many take {flags}.")
+
+
+def stored_config(folder: pathlib.Path) -> MethodConfig:
+    """The settings in a run folder; raises CheckpointError where there are none."""
+    try:
+        return registry.config_from_json((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
+    except InvalidArgumentError as error:
+        raise CheckpointError(f"Damaged {folder / 'config.json'}: {error}") from error
+
+
+def read_sources(folder: pathlib.Path) -> dict[str, str]:
+    """Places of a run's data and models on this machine, which only its private folder says; {} of older runs."""
+    path = folder / "private" / "sources.json"
+    try:
+        sources = _files.parse_json(path.read_text(encoding="utf-8"))
+        if not (isinstance(sources, dict) and all(isinstance(place, str) for place in sources.values())):
+            raise ValueError("it holds no names of files")
+        return sources
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Cannot read {path}: {error}. Delete it, and give --dataset.") from error
+
+
+def write_sources(folder: pathlib.Path, sources: dict[str, str]) -> None:
+    """Inverse of `read_sources`; `private` must exist."""
+    _files.atomic_write(folder / "private" / "sources.json", json.dumps(sources) + "\n")
+
+
+def write_unreadable(folder: pathlib.Path, *loaded: datasets.Dataset) -> None:
+    """Lists skipped files in the private folder, which must exist."""
+    _files.atomic_write(run_folder.RunFolder(folder).unreadable, "".join(
+        f"{file}: {reason}\n" for dataset in loaded for file, reason in dataset.unreadable.items()))
+
+
+def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, name: str | None = None
+                ) -> tuple[str, str]:
+    """Place of a run's data, and its public name; of the data that is given instead, if it is given.
+
+    Args:
+      folder: of the run.
+      stored: `dataset` in its settings.
+      given: other data, as `--dataset` names them.
+      name: their public name.
+    """
+    place = read_sources(folder).get("dataset", data_registry.located(stored))
+    if given is None or data_registry.located(given) == place:
+        return place, name or stored
+    return data_registry.located(given), name or _text.without_folders(data_registry.located(given))
+
+
+def load_run(folder: pathlib.Path) -> base.RunSynthesizer[Any]:
+    """The finished run in a folder."""
+    return registry.synthesizer(stored_config(folder).method).load(folder)
+
+
+def drawer(path: pathlib.Path, *, looking: bool = False
+           ) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
+    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names.
+
+    Args:
+      path: the folder.
+      looking: whether images are for people, and need no grain.
+    """
+    if (path / "config.json").is_file():
+        generator = export.load_generator(load_run(path).folder.generator)
+    else:
+        generator = export.load_generator(path)
+        verification.export_statement(generator.path)
+    draw = functools.partial(generator.sample, looking=looking)
+    return functools.partial(sampling.sample_from, draw, generator.num_classes), generator.class_names

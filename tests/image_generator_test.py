@@ -1,0 +1,168 @@
+"""The package as people write Python: one call for every method, and what a fitted generator does."""
+
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import sklearn.base
+
+import datalens_tf as dl
+from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.methods.registry import config_class, methods
+from datalens_tf.settings import declared
+
+STREAM = np.random.default_rng(0)
+IMAGES = STREAM.integers(0, 256, (60, 8, 8, 1)).astype(np.uint8)
+NAMES = np.array(["cat", "dog", "emu"])[np.arange(60) % 3]
+TINY = dict(generator_filters=4, generator_units=8, latent_dim=4)
+
+
+@pytest.fixture(name="run", scope="module")
+def fixture_run(tmp_path_factory):
+    """A trained generator in a run folder. Not to be changed."""
+    with pytest.warns(UserWarning, match="the 3 classes cat, dog, emu"):
+        return dl.fit(IMAGES, NAMES, "dp_merf", 2.0, run_dir=tmp_path_factory.mktemp("runs") / "run", progress=False,
+                      num_features=20, fit_steps=2, **TINY)
+
+
+def test_all_methods_stand_in_a_table_that_iterates():
+    table = dl.methods()
+    assert [method.name for method in table] == sorted(methods()) and str(table).startswith("METHOD")
+    assert repr(table) == str(table) and "<td>datalens</td>" in table._repr_html_()
+
+
+def test_a_generator_samples_any_classes(run):
+    images, labels = run.sample(7, seed=3)
+    assert images.shape == (7, 8, 8, 1) and images.dtype == np.uint8 and labels.dtype == np.int64
+    np.testing.assert_array_equal(run.sample(7, seed=3).images, images)
+    assert run.class_names == ("cat", "dog", "emu")
+    assert run.sample(3, "dog").labels.tolist() == [1] * 3 and run.sample(3, 2).labels.tolist() == [2] * 3
+    assert run.sample(5, ["emu", 0]).labels.tolist() == [2, 0, 2, 0, 2]
+    with pytest.raises(dl.DataLensError, match="label='dgo' to be one of cat, dog, emu. Did you mean dog"):
+        run.sample(3, "dgo")
+
+
+def test_its_privacy_is_what_the_ledger_says(run):
+    ledger = PrivacyLedger.read(run._folder / "ledger.jsonl")
+    assert run.privacy["epsilon"] == ledger.epsilon(1e-5, "gdp") <= 2.0
+    assert str(run.privacy).strip() == (run._folder / "privacy.txt").read_text().strip()
+    assert repr(run).endswith("fitted: dp_merf, epsilon 2.0000 (gdp), delta 1e-05")
+    assert run.config.num_features == 20
+
+
+def test_notebooks_show_a_picture(run):
+    assert "epsilon 2.0000" in run._repr_html_() and "data:image/png;base64," in run._repr_html_()
+    samples = run.sample(30, seed=0)
+    assert samples.picture().size[0] == 8 / 3 * samples.picture().size[1]
+    assert "ImageGenerator()" in dl.ImageGenerator()._repr_html_()
+
+
+def test_what_is_saved_may_be_shared_and_loads(run, tmp_path):
+    saved = run.save(tmp_path / "shared")
+    assert sorted(path.name for path in saved.iterdir()) == [
+        "SHA256SUMS", "config.json", "generator", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz",
+        "samples.png"]
+    loaded = dl.load(saved)
+    np.testing.assert_array_equal(loaded.sample(5, seed=1).images, run.sample(5, seed=1).images)
+    assert loaded.privacy == run.privacy and loaded.method == "dp_merf" and loaded.epsilon == 2.0
+    exported = dl.load(saved / "generator")
+    assert exported.privacy == run.privacy and exported.class_names == run.class_names
+    with pytest.raises(dl.DataLensError, match="to be a new folder"):
+        run.save(saved)
+    with pytest.raises(dl.DataLensError, match="SavedModel"):
+        dl.load(tmp_path)
+
+
+def test_samples_become_tf_data_and_a_folder(run, tmp_path):
+    samples = run.sample(6, seed=0)
+    pairs = list(samples.to_tf_data().as_numpy_iterator())
+    np.testing.assert_array_equal([image for image, _ in pairs], samples.images)
+    assert [label for _, label in pairs] == samples.labels.tolist()
+    assert len(list(samples.to_folder(tmp_path / "x").glob("*/*.png"))) == 6
+
+
+def test_samples_become_data_sets_of_other_libraries(run, monkeypatch):
+    """They are stood in for here: they are no dependencies, and large."""
+    samples = run.sample(6, ["cat", "dog", "emu"], seed=0)
+    torch = types.SimpleNamespace(from_numpy=lambda array: array, utils=types.SimpleNamespace(
+        data=types.SimpleNamespace(TensorDataset=lambda *tensors: tensors)))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    images, labels = samples.to_torch()
+    assert images.shape == (6, 1, 8, 8) and images.dtype == np.float32 and images.flags.c_contiguous
+    np.testing.assert_array_equal(np.rint(images[:, 0] * 255), samples.images[..., 0])
+    assert labels is samples.labels
+    for name, convert in (("torch", samples.to_torch), ("datasets", samples.to_hugging_face)):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(dl.DataLensError, match=f"pip install {name}$"):
+            convert()
+
+
+def test_parameters_are_like_those_of_scikit_learn(run):
+    generator = dl.ImageGenerator("dp_merf", 2.0, num_features=20)
+    clone = sklearn.base.clone(generator)
+    assert clone is not generator and clone.get_params() == generator.get_params()
+    assert clone.set_params(epsilon=1.0, fit_steps=3) is clone and generator.epsilon == 2.0
+    assert repr(clone) == "ImageGenerator(method='dp_merf', epsilon=1.0, num_features=20, fit_steps=3)"
+    assert sklearn.base.clone(run)._folder is None
+    for call in (lambda: clone.set_params(epsilom=1), lambda: dl.ImageGenerator(epsilom=1)):
+        with pytest.raises(dl.DataLensError, match="Unknown setting 'epsilom'. Did you mean epsilon?"):
+            call()
+
+
+@pytest.mark.parametrize("call, line", [
+    (lambda folder: dl.ImageGenerator().sample(3), "call fit first"),
+    (lambda folder: dl.fit(IMAGES, NAMES, run_dir=folder), "holds a run: continue it with --resume"),
+    (lambda folder: dl.fit(IMAGES, NAMES, resume=True), "Missing run_dir"),
+    (lambda folder: dl.fit("digits", NAMES), "leave them out"),
+    (lambda folder: dl.fit(IMAGES, NAMES, "dp_mref"), "Did you mean dp_merf?"),
+    (lambda folder: dl.fit(IMAGES, NAMES, "dp_merf", num_teachers=4), "choose a --method that has it: d2pfed"),
+    (lambda folder: dl.fit(IMAGES, NAMES, "dp_merf", epsilon=0), "epsilon=0 > 0"),
+])
+@pytest.mark.filterwarnings("ignore::datalens_tf.errors.DataWarning")
+def test_mistakes_are_one_line(call, line, run):
+    with pytest.raises(dl.DataLensError, match=line) as raised:
+        call(run._folder)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("ignore::datalens_tf.errors.DataWarning")
+def test_a_run_resumes_with_its_own_records_alone(run):
+    again = dl.ImageGenerator(**run.get_params()).fit(IMAGES, NAMES, run_dir=run._folder, resume=True, progress=False)
+    assert again.privacy == run.privacy
+    with pytest.raises(dl.DataLensError, match="other records"):
+        dl.ImageGenerator(**run.get_params()).fit(IMAGES[::-1], NAMES, run_dir=run._folder, resume=True, progress=False)
+
+
+@pytest.mark.slow
+def test_it_is_evaluated_on_real_records(run, tmp_path):
+    found = run.evaluate(IMAGES, NAMES, epochs=1, progress=False)
+    assert 0 <= found["utility"]["accuracy_mean"] <= 1 and "accuracy" in str(found)
+    with pytest.raises(dl.DataLensError, match="label='fox'"):
+        run.evaluate(IMAGES[:2], ["cat", "fox"], progress=False)
+    with pytest.raises(dl.DataLensError, match="one shape"):
+        run.evaluate(np.zeros([6, 9, 9, 1], np.uint8), NAMES[:6], progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(set(methods())))
+def test_every_method_trains_by_the_same_call(method):
+    settings = {name: value for name, value in dict(
+        num_teachers=4, num_discriminators=4, num_users=4, num_steps=2, batch_size=4, critic_steps=1, critic_filters=2,
+        warmup_steps=1, warmup_teacher_steps=1, discriminator_filters=2, discriminator_units=8, num_features=20,
+        fit_steps=2, **TINY).items() if name in declared(config_class(method))}
+    generator = dl.fit(IMAGES, np.arange(60) % 3, method, None if method == "dcgan" else 50.0, progress=False,
+                       **settings)
+    assert generator.sample(3, seed=0).images.shape == (3, 8, 8, 1)
+    assert generator.privacy["private"] == (method != "dcgan")
+
+
+def test_importing_takes_no_time_and_prints_nothing():
+    code = ("import sys, datalens_tf as dl\nassert 'numpy' not in sys.modules and 'tensorflow' not in sys.modules\n"
+            "dl.methods()\nassert 'tensorflow' not in sys.modules\ndl.TopAgg, dl.DataLens, dl.load, dl.TopAggLayer\n"
+            "assert 'tensorflow' in sys.modules")
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
