@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import errno
 import io
 import json
 import math
 import os
 import pathlib
+import shutil
 import types
 import uuid
 import zipfile
@@ -23,6 +26,7 @@ with epy.lazy_imports():
     from numpy import typing as npt
 
 PathLike = str | os.PathLike[str]
+_NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextlib.contextmanager
@@ -32,7 +36,23 @@ def clear_os_errors(path: PathLike) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DataLensError(f"Cannot write {os.fspath(path)}: {reason}. Free space or choose another place.") from error
+        if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+            # A copied folder has a reason for every file; they are all alike, and end in what the system said.
+            reason = str(error.args[0][0][-1]).rpartition("] ")[2].partition(": '")[0]
+        way_out = "Choose a place that you may write to" if error.errno in _NO_PERMISSION else \
+            "Free space or choose another place"
+        raise DataLensError(f"Cannot write {os.fspath(path)}: {reason}. {way_out}.") from error
+
+
+def check_writable(path: PathLike) -> None:
+    """Raises DataLensError where the system would refuse to make a folder, before there is something to write."""
+    path = pathlib.Path(path)
+    with clear_os_errors(path):
+        above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not above.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{above} is no folder")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, f"no permission to write in {above}")
 
 
 def atomic_write(path: PathLike, data: bytes | str) -> None:
@@ -59,6 +79,17 @@ def atomic_write(path: PathLike, data: bytes | str) -> None:
                 aside.unlink()
             raise
     fsync_directory(path.parent)
+
+
+def did_you_mean(path: PathLike) -> str:
+    """A question that follows an error's full stop, ` Did you mean pictures?`, where something near is called alike."""
+    path = pathlib.Path(path)
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(path.name, names, 1)
+    return f" Did you mean {path.with_name(close[0])}?" if close and not path.exists() else ""
 
 
 def fsync_directory(path: PathLike) -> None:

@@ -10,6 +10,7 @@ import pytest
 import sklearn.base
 
 import datalens_tf as dl
+from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.methods.registry import config_class, methods
 from datalens_tf.settings import declared
@@ -41,13 +42,14 @@ def test_a_generator_samples_any_classes(run):
     assert run.class_names == ("cat", "dog", "emu")
     assert run.sample(3, "dog").labels.tolist() == [1] * 3 and run.sample(3, 2).labels.tolist() == [2] * 3
     assert run.sample(5, ["emu", 0]).labels.tolist() == [2, 0, 2, 0, 2]
-    with pytest.raises(dl.DataLensError, match="label='dgo' to be one of cat, dog, emu. Did you mean dog"):
+    with pytest.raises(dl.DataLensError, match="got 'dgo': the classes are cat, dog, emu. Did you mean dog"):
         run.sample(3, "dgo")
 
 
 def test_its_privacy_is_what_the_ledger_says(run):
     ledger = PrivacyLedger.read(run._folder / "ledger.jsonl")
-    assert run.privacy["epsilon"] == ledger.epsilon(1e-5, "gdp") <= 2.0
+    assert ledger.num_charges == run.privacy["num_charges"] and run.privacy["epsilon"] == accountants.epsilon(
+        ledger.step_event, ledger.num_charges, 1e-5, "gdp") <= 2.0
     assert str(run.privacy).strip() == (run._folder / "privacy.txt").read_text().strip()
     assert repr(run).endswith("fitted: dp_merf, epsilon 2.0000 (gdp), delta 1e-05")
     assert run.config.num_features == 20
@@ -140,7 +142,7 @@ def test_a_run_resumes_with_its_own_records_alone(run):
 def test_it_is_evaluated_on_real_records(run, tmp_path):
     found = run.evaluate(IMAGES, NAMES, epochs=1, progress=False)
     assert 0 <= found["utility"]["accuracy_mean"] <= 1 and "accuracy" in str(found)
-    with pytest.raises(dl.DataLensError, match="label='fox'"):
+    with pytest.raises(dl.DataLensError, match="got 'fox'"):
         run.evaluate(IMAGES[:2], ["cat", "fox"], progress=False)
     with pytest.raises(dl.DataLensError, match="one shape"):
         run.evaluate(np.zeros([6, 9, 9, 1], np.uint8), NAMES[:6], progress=False)

@@ -12,16 +12,17 @@ from typing import Any
 from etils import epy
 
 from datalens_tf import _files, _validate
-from datalens_tf.cli import common
-from datalens_tf.cli.parser import Command, Parser, integers
+from datalens_tf.cli import common, running
+from datalens_tf.cli.parser import Command, Parser
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.methods import runs
 
 with epy.lazy_imports():
     import numpy as np
     import tqdm
 
     from datalens_tf.accounting import verification
-    from datalens_tf.data import writing
+    from datalens_tf.data import arrays, writing
     from datalens_tf.serving import client, convert
     from datalens_tf.serving import export as exports
 
@@ -38,8 +39,8 @@ def _add_sample_arguments(parser: Parser) -> None:
     parser.add_argument("--retries", type=int, default=10, help="of --server: further tries where a request fails")
     parser.add_argument("--num_samples", type=int, default=None,
                         help="how many; by default one per label in --labels, else 100")
-    parser.add_argument("--labels", type=integers, default=None, metavar="LABEL,...",
-                        help="classes to draw, in turn; by default all, equally often, in random order")
+    parser.add_argument("--labels", type=_labels, default=None, metavar="LABEL,...",
+                        help="classes to draw, names or numbers, in turn; by default all, equally often, at random")
     parser.add_argument("--seed", type=int, default=None, help="makes the draw reproducible")
     parser.add_argument("--for", dest="purpose", choices=("training", "looking"), default="training",
                         help="looking: without the grain that some generators add for classifiers to learn from")
@@ -72,21 +73,30 @@ def _add_convert_arguments(parser: Parser) -> None:
                         help="of a page: the folder `dist` of the npm package onnxruntime-web; by default npm gets it")
 
 
+def _labels(text: str) -> list[int | str]:
+    """`3,dog,4`: numbers or names of classes."""
+    return [int(part) if part.isdecimal() else part for part in text.split(",")]
+
+
 def _sample(args: argparse.Namespace) -> None:
     """`datalens sample`."""
     labels = args.labels
     count = args.num_samples if args.num_samples is not None else len(labels or range(100))
     _validate.integer("num_samples", count, at_least=1)
-    if labels is not None:
-        labels = np.resize(labels, count)  # Repeats them cyclically.
     target = pathlib.Path(args.output)
     kind = writing.format_of(target, args.format)
+    _files.check_writable(target.parent)
     looking = args.purpose == "looking"
     if looking and args.server:
         raise InvalidArgumentError("--for looking is not available with --server: ask it for the signature `looking`.")
+    if labels is not None and not args.server:  # A mistake is told before the generator is loaded.
+        running.check_finished(pathlib.Path(args.model))
+        arrays.places_of(labels, runs.class_names(pathlib.Path(args.model)))
     with _progress_bar(count, shown=bool(args.server)) as bar:
         draw, class_names = (_remote_drawer(args, bar.update) if args.server
                              else common.drawer(args.model, looking=looking))
+        if labels is not None:
+            labels = np.resize(arrays.places_of(labels, class_names), count)  # Repeats them cyclically.
         x, y = draw(count, labels=labels, seed=args.seed)
     writing.write_images(target, kind, x, y, class_names)
     print(f"{len(x)} samples in {target}")

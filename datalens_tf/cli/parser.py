@@ -98,7 +98,9 @@ class Parser(argparse_flags.ArgumentParser):
 
     def _refuse(self, word: str) -> typing.NoReturn:
         if not word.startswith("-"):
-            self.error(f"Unexpected {word!r:.200}: flags begin with --, and this command takes no such word.")
+            names = [option.lstrip("-") for action in self._actions for option in action.option_strings]
+            near = did_you_mean(word.partition("=")[0], names).replace("mean ", "mean --")
+            self.error(f"Unexpected {word!r:.200}: flags begin with --, and this command takes no such word.{near}")
         flag = word.partition("=")[0]
         why = self.explain_unknown(flag.lstrip("-")) if self.explain_unknown else None
         known = [option for action in self._actions for option in action.option_strings]
@@ -205,11 +207,3 @@ def read_classes(text: str) -> tuple[str, ...] | None:
             f"line: {getattr(error, 'strerror', None) or 'it is no text'}.") from error
     except InvalidArgumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def integers(text: str) -> list[int]:
-    """`3,1,4`."""
-    return [int(part) for part in text.split(",")]
-
-
-integers.__name__ = "list of integers"

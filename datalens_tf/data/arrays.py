@@ -13,7 +13,7 @@ from datalens_tf import _validate
 from datalens_tf.data import datasets
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.sources.folder import in_order
-from datalens_tf.errors import DataError, DataWarning
+from datalens_tf.errors import DataError, DataWarning, InvalidArgumentError
 
 NAME = "arrays"  # of data that has no place
 _KEYS = (("image", "label"), ("images", "labels"), ("x", "y"))  # of records that are dictionaries
@@ -78,12 +78,14 @@ def places_of(labels: Any, class_names: Sequence[str]) -> NDArray[np.int64]:
       InvalidArgumentError: there is no such class.
     """
     found, place_of = [], {name: place for place, name in enumerate(class_names)}
+    where = f"in [0, {len(class_names)}), or names of classes"
     for label in [labels] if isinstance(labels, str) or np.ndim(labels) == 0 else labels:
-        if isinstance(label, str):
-            _validate.one_of("label", label, class_names)
-            label = place_of[label]
-        _validate.integer("label", label, at_least=0, at_most=len(class_names) - 1)
-        found.append(label)
+        place = place_of.get(label, -1) if isinstance(label, str) else label
+        if not (isinstance(place, (int, np.integer)) and not isinstance(place, bool)
+                and 0 <= place < len(class_names)):
+            raise InvalidArgumentError(f"Expected labels {where}, got {label!r:.99}: the classes are "
+                                       f"{datasets.listed(class_names)}.{_validate.did_you_mean(label, class_names)}")
+        found.append(int(place))
     return np.array(found, np.int64)
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from etils import epy
 
-from datalens_tf import _folders, _validate
+from datalens_tf import _files, _folders, _validate
 from datalens_tf.data import sources as _folder
 from datalens_tf.errors import DataError
 
@@ -133,8 +133,9 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     _validate.one_of("split", split, datasets.SPLITS)
     source = _source_of(name)
     if source is None or name.endswith(":"):
-        raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}."
-                        f"{_validate.did_you_mean(name, known_datasets())}")
+        near = _files.did_you_mean(pathlib.Path(name.partition(":")[2] if source else name).expanduser())
+        raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}, and paths of files and "
+                        f"folders.{near or _validate.did_you_mean(name, known_datasets())}")
     pictures = pictures or datasets.Pictures()
     load: Callable[..., datasets.Dataset] = importlib.import_module(f"{_folder.__name__}.{source}").load
     more = {"pictures": pictures} if decodes_pictures(name) else {}

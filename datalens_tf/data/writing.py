@@ -14,17 +14,22 @@ from datalens_tf.data.image_grid import png_bytes
 from datalens_tf.errors import InvalidArgumentError
 
 FORMATS = ("npz", "png", "tfds")
+# Ends of names that mean one file, where a folder would be made.
+_FILES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".npy", ".zip", ".csv", ".parquet")
 
 
 def format_of(target: pathlib.Path, wanted: str | None) -> str:
     """The format to write a target in: by its name, unless one is wanted.
 
     Raises:
-      InvalidArgumentError: an unknown format, or a target that holds something else.
+      InvalidArgumentError: an unknown format, a target that holds something else, or a name of another kind of file.
     """
     found = wanted or ("npz" if target.suffix == ".npz" else "png")
     if found not in FORMATS:
         raise InvalidArgumentError(f"Expected format={found!r} to be one of {', '.join(FORMATS)}.")
+    if wanted is None and target.suffix.lower() in _FILES:
+        raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a folder for a PNG per image: "
+                                   f"--output {target.with_suffix('')}")
     if found != "npz" and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a new or empty folder.")
     return found

@@ -230,11 +230,17 @@ def check_options(config: MethodConfig, options: PerformanceOptions) -> None:
 
 
 def check_folder(folder: pathlib.Path, *, resume: bool) -> None:
-    """Raises InvalidArgumentError where a new run would start over another, or there is none to resume."""
+    """Checks the folder before anything is loaded.
+
+    Raises:
+      InvalidArgumentError: a new run would start over another, or there is none to resume.
+      DataLensError: nobody may write there.
+    """
     if begun(folder) and not resume:
         raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
     if resume and not begun(folder):
         raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
+    _files.check_writable(folder)
 
 
 def begun(folder: pathlib.Path) -> bool:
@@ -329,6 +335,9 @@ def stored_config(folder: pathlib.Path) -> MethodConfig:
     """The settings in a run folder; raises CheckpointError where there are none."""
     try:
         return registry.config_from_json((folder / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} is no run folder, it has no config.json: give the --output_dir of `datalens "
+                              f"train`.{_files.did_you_mean(folder)}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
     except InvalidArgumentError as error:
@@ -379,6 +388,13 @@ def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, nam
 def load_run(folder: pathlib.Path) -> base.RunSynthesizer[Any]:
     """The finished run in a folder."""
     return registry.synthesizer(stored_config(folder).method).load(folder)
+
+
+def class_names(path: pathlib.Path) -> tuple[str, ...]:
+    """Names of the classes of a run folder's generator, or an exported one, which is not loaded yet."""
+    folder = path / "generator" if (path / "config.json").is_file() else path
+    names: tuple[str, ...] = export.read_metadata(export.version_folder(folder))["class_names"]
+    return names
 
 
 def drawer(path: pathlib.Path, *, looking: bool = False

@@ -1,5 +1,7 @@
 """Generators as SavedModels that TensorFlow and TensorFlow Serving run without this package."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import hashlib
@@ -13,15 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from etils import epy
 from numpy.typing import NDArray
 
 from datalens_tf import _validate
-from datalens_tf._files import PathLike, clear_os_errors, fsync_directory, parse_json, temporary_sibling
+from datalens_tf._files import PathLike, clear_os_errors, did_you_mean, fsync_directory, parse_json, temporary_sibling
 from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
 from datalens_tf.serving.sampling import checked_labels, checked_metadata, empty_images, image_seeds
-from datalens_tf.serving.signatures import servable
+
+with epy.lazy_imports():  # What a folder says of itself is read without TensorFlow.
+    import tensorflow as tf
+
+    from datalens_tf.serving import signatures
 
 METADATA = "model.json"
 WARMUP = "tf_serving_warmup_requests"  # The name that TensorFlow Serving looks for.
@@ -92,7 +98,7 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     files = {METADATA: json.dumps(metadata, indent=2) + "\n", WARMUP: _warmup_requests(), **(assets or {})}
     texts = {name: content if isinstance(content, str) else content.decode() for name, content in files.items()
              if name.endswith(".json")}
-    module, functions = servable(generator, latent_dim, latent_distribution, num_classes, texts)
+    module, functions = signatures.servable(generator, latent_dim, latent_distribution, num_classes, texts)
 
     aside = temporary_sibling(target)
     with clear_os_errors(target):
@@ -253,7 +259,8 @@ def version_folder(path: PathLike) -> pathlib.Path:
         return path
     versions = [p for p in path.iterdir() if p.name.isdecimal()] if path.is_dir() else []
     if not versions:
-        raise CheckpointError(f"Found no SavedModel in {path}. Name a folder that `datalens export` wrote.")
+        raise CheckpointError(f"Found no SavedModel in {path}. Name a run folder, or a folder that `datalens export` "
+                              f"wrote.{did_you_mean(path)}")
     return max(versions, key=lambda version: int(version.name))
 
 

@@ -34,7 +34,7 @@ def test_sample_to_pictures_that_are_a_data_set(finished, tmp_path, datalens):
 
 @pytest.mark.parametrize("words,text", [
     (["--num_samples=0"], "num_samples=0 >= 1"), (["--num_samples=-1", "--labels=1"], "num_samples=-1 >= 1"),
-    (["--labels=10"], "labels in [0, 10)"), (["--labels=a"], "--labels"), (["--labels="], "--labels"),
+    (["--labels=10"], "labels in [0, 10)"), (["--labels=a"], "names of classes, got 'a'"), (["--labels="], "got ''"),
 ])
 def test_sample_of_nonsense(words, text, finished, tmp_path, datalens):
     refused(datalens("sample", "--model", finished, "--output", tmp_path / "x.npz", *words), text)

@@ -173,7 +173,7 @@ def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pi
     root = pathlib.Path(name.partition(":")[2]).expanduser()
     found: tuple[str, ...]
     if not root.is_dir():
-        raise DataError(f"{name}: there is no folder {root}.")
+        raise DataError(f"{name}: there is no folder {root}.{_files.did_you_mean(root)}")
     has_splits = all((root / part).is_dir() for part in SPLITS)
     if split == "test" and not has_splits:
         raise DataError(f"{name}: has no test split. Put the pictures in {root / 'train'} and {root / 'test'}.")

@@ -33,12 +33,13 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
         try:
             arrays = _files.read_npz(path, check, (needed, *others))
         except FileNotFoundError as error:
-            raise DataError(f"{name}: there is no file {path}.") from error
+            raise DataError(f"{name}: there is no file {path}.{_files.did_you_mean(path)}") from error
         except (OSError, ValueError) as error:
             raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays, as numpy.savez makes them: "
                             f"{first_line(error)}.") from error
         if needed not in arrays:
-            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {needed}.")
+            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {needed}: "
+                            f"numpy.savez(file, {images}=images, {labels}=labels) writes them.")
         return arrays
 
     # Labels first: they are small, and say how many images there may be.
