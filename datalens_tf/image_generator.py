@@ -158,7 +158,7 @@ class ImageGenerator:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What the generator was made with, by name; `deep` changes nothing."""
+        """Everything that the generator was made with, by name; `deep` changes nothing."""
         del deep
         return {name: getattr(self, name) for name in _PARAMETERS} | self.settings
 
@@ -217,7 +217,7 @@ class ImageGenerator:
         return self
 
     def _request(self, images: Any, labels: Any, users: Any) -> runs.Request:
-        """What this generator asks of a run."""
+        """The request for a run with these parameters."""
         classes = self._declared()
         given = {name: value for name, value in self.settings.items() if name not in declared(PerformanceOptions)}
         given |= {name: value for name, value in (("epsilon", self.epsilon), ("delta", self.delta),

@@ -127,7 +127,7 @@ def _train(args: argparse.Namespace) -> None:
 
 
 def request(args: argparse.Namespace) -> runs.Request:
-    """What the flags ask for."""
+    """The request that the flags make."""
     method = getattr(args, "method", None)
     kinds = registry.config_classes().values() if method is None else [registry.config_class(method)]
     names = {name for kind in kinds for name in declared(kind)} - {"method"}

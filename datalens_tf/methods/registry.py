@@ -89,7 +89,9 @@ def methods() -> dict[str, Method]:
 
 def synthesizer(method: str) -> type[RunSynthesizer[Any]]:
     """The class for a method; raises InvalidArgumentError for an unknown one."""
-    _validate.one_of("method", method, list(methods()))
+    if method not in methods():
+        raise InvalidArgumentError(f"Unknown method {method!r:.99}: `datalens methods` lists them."
+                                   f"{_validate.did_you_mean(method, methods())}")
     module = importlib.import_module(f"{_folder.__name__}.{method}")
     return next(kind for kind in vars(module).values()
                 if inspect.isclass(kind) and issubclass(kind, RunSynthesizer)

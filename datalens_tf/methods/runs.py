@@ -40,7 +40,7 @@ _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What somebody asks of a run; everything else follows from it and from public facts about the data.
+    """A wish for a run; all that is left open follows from public facts about the data.
 
     Attributes:
       method: its name; None for the default method of presets where there is one, else for what suits the data best.
@@ -131,7 +131,11 @@ def planned(request: Request) -> Plan:
         delta = registry.preset(str(request.settings_of)).delta
     given["delta"] = deltas.automatic(known) if delta in (None, AUTO) else delta
     config = fresh_config(request, registry.config_class(named), given, facts)
-    config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)  # Refuses what such images cannot be.
+    try:  # Refuses what such images cannot be.
+        config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)
+    except InvalidArgumentError as error:
+        way_out = "" if request.preset is None else f" Leave out --preset {request.preset}, which is for other images."
+        raise InvalidArgumentError(f"{error}{way_out}") from error
     _check_teachers(config, facts, given)
     return Plan(config=config.replace(dataset=name), place=place, dataset=dataset, request=request, chosen=chosen)
 

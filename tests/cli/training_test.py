@@ -285,7 +285,8 @@ def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datale
     (["--method=dp_merf", "--num_teachers=5"], "Expected no --num_teachers: it is no setting of the method dp_merf. "
      "Leave it out, or choose a --method that has it: d2pfed, datalens, fetchsgd, g_pate, pate_cgan, pate_gan."),
     (["--method=dcgan", "--epsilon=1"], "epsilon=1.0 to be none: dcgan is not private"),
-    (["--method=gan"], "method='gan' to be one of"), (["--method=dp_mref"], "Did you mean dp_merf?"),
+    (["--method=gan"], "Unknown method 'gan': `datalens methods` lists them."),
+    (["--method=dp_mref"], "Did you mean dp_merf?"),
     (["--method=dp_gan", "--distribute=ray"], "--distribute is not available: dp_gan runs in one process. Leave out"),
     (["--method=fed_gs_wgan", "--num_discriminators=5"], "no --num_discriminators: it is no setting of"),
     (["--method=fed_gs_wgan", "--num_users=5000"], "a record for each user, got 1438 for num_users=5000"),
