@@ -50,6 +50,12 @@ class TrainingDivergedError(DataLensError):
     exit_code = 1
 
 
+class BrokenInstallationError(DataLensError):
+    """Something of this installation or machine keeps the package from working."""
+
+    exit_code = 1
+
+
 class ActorError(DataLensError):
     """Other processes that take part in training cannot be reached, or keep dying."""
 

@@ -213,7 +213,8 @@ class ImageGenerator:
             shown.epsilon = plan.config.epsilon
             runs.train(plan, folder, options=options, callbacks=[shown])
         self._folder = folder
-        self.__dict__.pop("_drawer", None)
+        for drawer in ("_drawer", "_looking_drawer"):
+            self.__dict__.pop(drawer, None)
         return self
 
     def _request(self, images: Any, labels: Any, users: Any) -> runs.Request:
@@ -250,7 +251,7 @@ class ImageGenerator:
         size = (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
         return datasets.Pictures(image_size=size, color=self.color, unlabelled=self.unlabelled)
 
-    def sample(self, n: int, label: Any = None, *, seed: int | None = None) -> Samples:
+    def sample(self, n: int, label: Any = None, *, seed: int | None = None, looking: bool = False) -> Samples:
         """Draws synthetic images.
 
         Args:
@@ -258,11 +259,12 @@ class ImageGenerator:
           label: a class, by name or number, or several, taken in turn; None for all, as equally often as possible, in
             random order.
           seed: makes the draw reproducible.
+          looking: whether images are for people, without the grain that some generators add for classifiers.
 
         Raises:
           InvalidArgumentError: there is no such class, or nothing was fitted.
         """
-        draw, names = self._drawer
+        draw, names = self._looking_drawer if looking else self._drawer
         labels = None if label is None else np.resize(arrays.places_of(label, names), n)
         drawn, drawn_labels = draw(n, labels=labels, seed=seed)
         return Samples(drawn, drawn_labels, names)
@@ -270,6 +272,10 @@ class ImageGenerator:
     @functools.cached_property
     def _drawer(self) -> Any:
         return runs.drawer(self._fitted)
+
+    @functools.cached_property
+    def _looking_drawer(self) -> Any:
+        return runs.drawer(self._fitted, looking=True)
 
     @property
     def _fitted(self) -> pathlib.Path:
@@ -315,7 +321,7 @@ class ImageGenerator:
         """The guarantee and a picture, for notebooks."""
         if self._folder is None:
             return f"<p>{html.escape(repr(self))}</p>"
-        picture = self.sample(_ROWS * _COLUMNS, range(len(self.class_names[:_ROWS])), seed=0)._repr_png_()
+        picture = self.sample(_ROWS * _COLUMNS, range(len(self.class_names[:_ROWS])), seed=0, looking=True)._repr_png_()
         return (f"<p>{html.escape(self._summary())}</p>"
                 f'<img alt="synthetic images" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
 

@@ -31,6 +31,7 @@ with epy.lazy_imports():
         advise,
         check,
         classify,
+        doctor,
         evaluation,
         generators,
         methods,
@@ -64,11 +65,12 @@ COMMANDS = {
     "audit": (privacy, "attack the releases of a run, and bound its epsilon from below"),
     "classify": (classify, "train a differentially private classifier"),
     "pate-classify": (pate, "train a classifier by PATE: teachers on sensitive records label public images"),
+    "doctor": (doctor, "say whether this installation and this machine can train"),
 }
 
 EXIT_STATUSES = {
     0: "done",
-    1: "failed: a server did not answer, training diverged, or a bug",
+    1: "failed: a server did not answer, training diverged, doctor found what is broken, or a bug",
     2: "wrong flags, data or files, too little memory, or the audit caught a mechanism",
     3: "the budget pays for no step",
     130: "interrupted; the state of a run is saved",
