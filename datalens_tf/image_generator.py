@@ -314,7 +314,8 @@ class ImageGenerator:
         """The method and the guarantee, in a line."""
         said = self.privacy
         guarantee = said["title"] if not said["private"] else (
-            f"epsilon {statements.round_up(said['epsilon'])} ({said['accountant']}), delta {said['delta']:g}")
+            f"epsilon {statements.round_up(said['epsilon'])} ({said['accountant']}), delta {said['delta']:g}, "
+            f"{said['adjacency']}")
         return f"{said['method']}, {guarantee}"
 
     def _repr_html_(self) -> str:

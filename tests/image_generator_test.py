@@ -51,7 +51,7 @@ def test_its_privacy_is_what_the_ledger_says(run):
     assert ledger.num_charges == run.privacy["num_charges"] and run.privacy["epsilon"] == accountants.epsilon(
         ledger.step_event, ledger.num_charges, 1e-5, "gdp") <= 2.0
     assert str(run.privacy).strip() == (run._folder / "privacy.txt").read_text().strip()
-    assert repr(run).endswith("fitted: dp_merf, epsilon 2.0000 (gdp), delta 1e-05")
+    assert repr(run).endswith("fitted: dp_merf, epsilon 2.0000 (gdp), delta 1e-05, replace-one")
     assert run.config.num_features == 20
 
 
