@@ -122,8 +122,10 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     synthetic = data_registry.load_dataset(f"npz:{source}") if is_archive else None
     pictures = _pictures(args, place, config, synthetic)
 
+    data_dir = args.data_dir or (runs.read_sources(source).get("data_dir") if is_run else None)
+
     def load(split):
-        loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=classes,
+        loaded = data_registry.load_dataset(place, data_dir=data_dir, split=split, classes=classes,
                                             pictures=pictures)
         if split == "test":
             loaded = datasets.usable_only(loaded)

@@ -6,6 +6,7 @@ import argparse
 import functools
 import os
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,6 +146,8 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: runs.Plan, op
         common.one_core_per_operation(options.num_threads or os.cpu_count() or 1)
     if plan.chosen is not None and not args.quiet:
         print(plan.chosen, flush=True)
+    if plan.warning is not None:
+        print(f"datalens: warning: {plan.warning}", file=sys.stderr, flush=True)
     runs.create(plan, folder)
     if not args.resume:
         common.say_defaults(args, plan.place)

@@ -19,6 +19,7 @@ from datalens_tf import _files, _text, _validate
 from datalens_tf.config import DataFacts, MethodConfig, PerformanceOptions, VotingConfig
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.methods import registry
+from datalens_tf.planning import advice
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
@@ -88,6 +89,7 @@ class Plan:
       dataset: the data; None where owners keep them.
       request: what was asked.
       chosen: line that says which method was taken and why; None where it was named.
+      warning: line that says that the images will be noise, where that is to be expected; else None.
       resumes: whether there is a run to go on with.
     """
 
@@ -96,7 +98,16 @@ class Plan:
     dataset: datasets.Dataset | None
     request: Request
     chosen: str | None = None
+    warning: str | None = None
     resumes: bool = False
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Places of the data on this machine, as the private folder keeps them."""
+        folder = self.request.data_dir
+        if folder is None:
+            return {"dataset": self.place}
+        return {"dataset": self.place, "data_dir": os.path.abspath(folder) if os.path.isdir(folder) else folder}
 
 
 def planned(request: Request) -> Plan:
@@ -137,7 +148,8 @@ def planned(request: Request) -> Plan:
         way_out = "" if request.preset is None else f" Leave out --preset {request.preset}, which is for other images."
         raise InvalidArgumentError(f"{error}{way_out}") from error
     _check_teachers(config, facts, given)
-    return Plan(config=config.replace(dataset=name), place=place, dataset=dataset, request=request, chosen=chosen)
+    return Plan(config=config.replace(dataset=name), place=place, dataset=dataset, request=request, chosen=chosen,
+                warning=_noise(config, facts))
 
 
 def resumed(request: Request, folder: pathlib.Path) -> Plan:
@@ -148,6 +160,8 @@ def resumed(request: Request, folder: pathlib.Path) -> Plan:
       DataError: from the data.
     """
     stored = stored_config(folder)
+    if request.data_dir is None:
+        request = dataclasses.replace(request, data_dir=read_sources(folder).get("data_dir"))
     given = dict(request.given)
     wanted: Any = stored
     if given.get("delta") == AUTO:  # The run has it as a number.
@@ -181,7 +195,7 @@ def create(plan: Plan, folder: pathlib.Path) -> run_folder.RunFolder:
     files = run_folder.RunFolder(folder)
     files.create()
     if not plan.resumes:
-        write_sources(folder, {"dataset": plan.place})
+        write_sources(folder, plan.sources)
     if plan.dataset is not None and plan.config.skip_unreadable:
         write_unreadable(folder, plan.dataset)
     return files
@@ -219,7 +233,7 @@ def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = Per
         dataset = dataclasses.replace(_validate.known("dataset", plan.dataset), name=config.dataset)
     on_begin(synthesizer)
     synthesizer.fit_dataset(dataset)
-    write_sources(folder, {"dataset": plan.place})  # The same records may have moved.
+    write_sources(folder, plan.sources)  # The same records may have moved.
     return synthesizer
 
 
@@ -256,6 +270,16 @@ def describe(choice: registry.Choice, facts: DataFacts) -> str:
     """The line that says which method was taken for data, and why."""
     others = "" if choice.method == registry.DEFAULT else f" DataLens' teachers train by --method {registry.DEFAULT}."
     return f"method {choice.method} for {facts}: {choice.why}.{others}"
+
+
+def _noise(config: MethodConfig, facts: DataFacts) -> str | None:
+    """The line that warns of images that will be noise, by the table of measured runs."""
+    found = None if config.epsilon is None else advice.expected(facts, config.epsilon, config.method)
+    if found is None or not found.is_noise:
+        return None
+    return (f"Most of what the images show will be noise: expect at most {100 * found.high:.0f} % of what real "
+            f"pictures teach a classifier, above guessing, from {facts} at epsilon {config.epsilon:g}. `datalens "
+            "advise` says what would help.")
 
 
 def has_owners(config: MethodConfig) -> TypeGuard[VotingConfig]:
