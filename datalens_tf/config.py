@@ -64,12 +64,14 @@ class DataFacts:
       image_shape: (H, W, C).
       num_classes: number of classes Y.
       num_slots: places in partitions that records have; None where each record has its own.
+      unit: the setting of that name; `num_records` counts units where there is one.
     """
 
     num_records: int
     image_shape: tuple[int, int, int]
     num_classes: int
     num_slots: int | None = None
+    unit: str | None = None
 
     @property
     def dimension(self) -> int:
@@ -84,8 +86,9 @@ class DataFacts:
     def __str__(self) -> str:
         height, width, channels = self.image_shape
         kind = {1: "grey ", 3: "colour "}.get(channels, "")
-        return (f"{self.num_records:,} {kind}picture{'s' * (self.num_records > 1)} of {height} x {width} in "
-                f"{self.num_classes:,} classes")
+        counted = (f"{kind}picture{'s' * (self.num_records > 1)}" if self.unit is None else
+                   f"units by {self.unit} with {kind}pictures")
+        return f"{self.num_records:,} {counted} of {height} x {width} in {self.num_classes:,} classes"
 
 
 class Suitability(NamedTuple):
@@ -103,6 +106,11 @@ class Suitability(NamedTuple):
 
 def _check_declared(name: str, value: Any) -> None:
     check_classes(value)
+
+
+def _check_unit(name: str, value: Any) -> None:
+    sound = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() and value == value.strip()
+    _validate.require(sound, name, value, "to be 1 to 200 printable characters")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,6 +139,11 @@ class DataConfig(Settings):
     adjacency: str = setting(
         "replace-one", "Neighbours: replace-one or add-or-remove-one. Most methods are for one of these.",
         group="budget")
+    unit: str | None = setting(
+        None, "Whose pictures are protected together, patients for example. It is a column of labels.csv or of a "
+        "Parquet file, an array of an npz file, a feature of a TensorFlow data set (identity of celeba_gender), or a "
+        "pattern on names of files with one group, such as '(P[0-9]+)_'. With none, every picture is protected for "
+        "itself.", _check_unit)
     skip_unreadable: bool = setting(
         False, "Unreadable files keep their place, and contribute nothing. They count as records. How many they are is "
         "private: private/unreadable.txt lists them. Otherwise they are an error.")
@@ -143,6 +156,9 @@ class DataConfig(Settings):
     NO_OTHER: typing.ClassVar[str] = (
         "where records are dealt to teachers, their number decides who learns from which, so that one more could "
         "change all of them")
+    # What becomes of a unit's images, a sentence for the statement.
+    OF_UNITS: typing.ClassVar[str] = (
+        "All images of one are in one partition, which the order of the units' names decides: these are public.")
 
     def _check(self) -> None:
         super()._check()
@@ -181,6 +197,7 @@ class RunSettings(Protocol):
 
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
+    OF_UNITS: typing.ClassVar[str]
 
     @property
     def adjacency(self) -> str:
@@ -214,6 +231,11 @@ class RunSettings(Protocol):
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes that were declared to be public; None for none."""
+        ...
+
+    @property
+    def unit(self) -> str | None:
+        """Whose images are protected together; None where every record is protected for itself."""
         ...
 
     @property
@@ -267,7 +289,8 @@ class RunConfig(DataConfig):
         1.0, "Privacy budget epsilon. Training stops before it would be exceeded. It is none for methods that are not "
         "private.", group="budget")
     delta: float = setting(1e-5, "Privacy budget delta.", between(0, 1, open_low=True, open_high=True), group="budget")
-    allow_large_delta: bool = setting(False, "Permits a delta of 10/n or more, for n records or users.", group="budget")
+    allow_large_delta: bool = setting(
+        False, "Permits a delta of 10/n or more, for n records, units or users.", group="budget")
     accountant: str = setting(
         "gdp", f"Accountant that measures the budget: {', '.join(ACCOUNTANTS)}.", one_of(*ACCOUNTANTS), group="budget")
     noise: str = setting(
@@ -320,7 +343,7 @@ class RunConfig(DataConfig):
         """The settings with what budget and data decide filled in, noise for example, where it is not given.
 
         Args:
-          num_records: number of records, public.
+          num_records: number of records, or of units, public.
           num_users: number of users whom the data name, public; None where they name none.
 
         Raises:

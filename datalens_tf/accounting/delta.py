@@ -44,11 +44,11 @@ def describe_delta(config: RunSettings, num_records: int) -> str:
 
 
 def num_protected(config: RunSettings, num_records: int) -> tuple[int, str]:
-    """n, and what it counts: users where neighbours differ in one, else records, or the public bound on them."""
+    """n, and what it counts: users where neighbours differ in one, else records or units, or their public bound."""
     if config.adjacency.endswith("-user"):
         users: int | None = getattr(config, "num_users", None)
         return _validate.known("num_users", users, "to be the number of users, whom neighbours differ in"), "users"
-    return config.known_records(num_records), "records"
+    return config.known_records(num_records), "records" if config.unit is None else "units"
 
 
 def below(count: int) -> float:

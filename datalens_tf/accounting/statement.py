@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
@@ -24,19 +25,27 @@ if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
 _RECALIBRATED = (" As interruptions lost charges, what was released after them has more noise, so that all charges "
                  "stay within the budget; the noise multiplier of a charge is then ")
 
+
+def _all_of(noun: str) -> str:
+    """The unit that is protected where it is all that a user has, or a patient."""
+    return f"one {noun} (all the images that the {noun} has, with their labels)"
+
+
 # Adjacency -> the unit that is protected, and what might have happened to it.
 _RECORD = "one record (an image with its label)"
-_USER = "one user (all the images that the user has, with their labels)"
+_USER = _all_of("user")
 _REPLACED, _ABSENT = "been replaced by any other", "been absent, or been added"
 _AS_MANY = f"{_REPLACED} with as many images"  # How many each user has is public.
 _UNITS = {"replace-one": (_RECORD, _REPLACED), "add-or-remove-one": (_RECORD, _ABSENT),
           "replace-one-user": (_USER, _AS_MANY), "add-or-remove-one-user": (_USER, _ABSENT),
           "none": (_RECORD, "")}  # Of what is not private.
 CHANGING = {"replace-one": "replacing", "add-or-remove-one": "adding or removing"}  # one record, in assumptions
-_GROUPS = {
-    _RECORD: "People with several records: the unit is one image. A group of r records has a weaker guarantee.",
-    _USER: "People who are several users, and people whose pictures several users have: the unit is what one user has. "
-           "A group of r users has a weaker guarantee."}
+_UNIT = ("Unit: a record, in this statement, is {unit}. What is said of one holds for all its images together, be they "
+         "few, many, or none that can be used. {of_units} How many images there are, and how many are whose, is not "
+         "public.")
+_GROUP = "People with several records: the unit is one image. A group of r records has a weaker guarantee."
+_GROUP_OF = ("People who are several {noun}s, and people whose pictures several {noun}s have: the unit is what one "
+             "{noun} has. A group of r {noun}s has a weaker guarantee.")
 
 _NOT_COVERED = (
     "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
@@ -84,7 +93,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
       ledger: with all charges; None of a method that is not private.
       num_burnt: how many of the charges paid for a release that was never stored. They count in epsilon.
       noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
-      num_records: number of records in the data set; public, unless the settings do not publish it.
+      num_records: number of records in the data set, or of units; public, unless the settings do not publish it.
 
     Raises:
       LedgerError: a charge differs from what a step costs under this configuration, or charges are missing.
@@ -123,6 +132,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         released = _validate.known("released", released, "to be told where charges have more noise") + _RECALIBRATED
         released += ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
                                               for part in facts["recalibrated"]) + "."
+    unit, group = _unit_of(config, guarantee.adjacency)
     published = num_records if config.publishes_num_records else None
     bound = None if config.publishes_num_records else config.known_records(num_records)
     texts = facts | {
@@ -146,7 +156,8 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "epsilon_by_accountant": {name: value if private else None for name, value in by_accountant.items()},
         "epsilon_budget": config.epsilon if private else None,
         "adjacency": guarantee.adjacency,
-        "unit": _UNITS[guarantee.adjacency][0],
+        "unit": unit,
+        **({} if config.unit is None else {"unit_setting": config.unit}),
         **facts,
         **({} if ledger is None else ledger_entries(ledger)),
         **({} if guarantee.product is None else {"product": guarantee.product}),
@@ -154,11 +165,26 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
         "settings_chosen": _settings_chosen(config) if private else None,
-        "assumptions": ([*(text.format(**texts) for text in guarantee.assumptions), _classes(config)] if private
-                        else []),
-        "not_covered": ([_GROUPS[_UNITS[guarantee.adjacency][0]], *_NOT_COVERED] if private
+        "assumptions": ([*_of_units(config, unit), *(text.format(**texts) for text in guarantee.assumptions),
+                         _classes(config)] if private else []),
+        "not_covered": ([group, *_NOT_COVERED] if private
                         else ["Everything: this run gives no guarantee."]),
     }
+
+
+def _unit_of(config: RunSettings, adjacency: str) -> tuple[str, str]:
+    """The unit that is protected, and what the guarantee does not say of several."""
+    noun = "user" if adjacency.endswith("-user") else None
+    if config.unit is not None:  # A pattern is no noun.
+        noun = config.unit if re.fullmatch(r"[\w -]+", config.unit) else "unit"
+    return (_RECORD, _GROUP) if noun is None else (_all_of(noun), _GROUP_OF.format(noun=noun))
+
+
+def _of_units(config: RunSettings, unit: str) -> list[str]:
+    """A sentence on the units, where they are not those of the method."""
+    if config.unit is None or config.adjacency.endswith("-user"):
+        return []
+    return [_UNIT.format(unit=unit, of_units=config.OF_UNITS)]
 
 
 # Where kinds of data with names of classes have these from.
@@ -275,7 +301,7 @@ def render_text(statement: dict[str, Any]) -> str:
         if s.get("settings_chosen"):  # Statements from before there was one say nothing of it.
             sections += [("Settings chosen by looking at data", [s["settings_chosen"]])]
         sections += [("Not covered", s["not_covered"])]
-    blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({how_many(s)} records)"]
+    blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({how_many(s)} {counted(s)})"]
     for title, items in sections:
         bullets = [_wrap(text, "- " if len(items) > 1 else "") for text in items]
         blocks.append("\n".join([title, "-" * len(title), *bullets]))
@@ -285,6 +311,11 @@ def render_text(statement: dict[str, Any]) -> str:
 def how_many(s: Mapping[str, Any]) -> str:
     """The number of records in a statement, in words where it is private."""
     return str(s["num_records"]) if s["num_records"] is not None else f"at most {s['records_at_most']}"
+
+
+def counted(s: Mapping[str, Any]) -> str:
+    """The word for what the number of records in a statement counts."""
+    return "units" if s.get("unit_setting") else "records"
 
 
 def _if_published(s: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ What deviates from it:
 import json
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,11 @@ from datalens_tf.accounting.statement import Guarantee, make_statement, render_t
 from datalens_tf.classification import networks
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import numbered
-from datalens_tf.data.datasets import Dataset, as_dataset, sound, to_unit, usable_only, with_data
+from datalens_tf.data.datasets import UNIT, Dataset, as_dataset, sound, to_unit, usable_only, with_data
 from datalens_tf.data.identity import identity_of
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
+from datalens_tf.models.per_example import averages
 from datalens_tf.training.callbacks import Callback, Stage
 from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.progress import described
@@ -116,7 +117,8 @@ class PrivateClassifier(Interruptible):
         self._model, self._features = model, features
         self._callbacks, self._checkpoint_minutes = callbacks, checkpoint_minutes
 
-    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None) -> "PrivateClassifier":
+    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None,
+            units: NDArray[Any] | None = None) -> "PrivateClassifier":
         """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
 
         Args:
@@ -124,8 +126,11 @@ class PrivateClassifier(Interruptible):
           num_classes: number of classes Y, declared to be public: records with other labels keep their place and
             contribute nothing. By default those of the settings, else the largest label plus one, which is read from
             private labels and then taken to be public.
+          units: integers or text [n], of which patient, for example, each record is: all that one has are protected
+            together. By default each record is for itself.
         """
-        return self.fit_dataset(as_dataset(images, labels, classes=numbered(num_classes) or self.config.classes))
+        return self.fit_dataset(as_dataset(images, labels, classes=numbered(num_classes) or self.config.classes,
+                                           units=units, unit=self.config.unit or UNIT))
 
     def fit_dataset(self, dataset: Dataset) -> "PrivateClassifier":
         """`fit` for a checked data set; continues an interrupted run of the same settings and records.
@@ -138,12 +143,12 @@ class PrivateClassifier(Interruptible):
         model, features = self._networks(config)
         digests = {"model_digest": None if self._model is None and config.model is None else networks.digest(model),
                    "features_digest": None if features is None else networks.digest(features)}
-        config = self.config = config.replace(**digests).resolved(config.known_records(len(dataset)))
+        config = self.config = config.replace(**digests).resolved(config.known_records(dataset.num_units))
         # The sampling probability is that of all records, or of the public bound on them.
         training = DpSgd(config, usable_only(dataset), model, features, noise_source(config))
         event = config.step_event()
         for callback in self._callbacks:
-            callback.on_plan(described(dataset, config.adjacency, len(dataset)), [
+            callback.on_plan(described(dataset, config.adjacency, dataset.num_units), [
                 Stage("load"), Stage("train", charged=event is not None), Stage("report", 100.0)])
         with opened_any(self.folder, config, identity_of(dataset), event) as ledger:
             self._stop_requested = False
@@ -155,7 +160,8 @@ class PrivateClassifier(Interruptible):
             training.release()
             for callback in self._callbacks:
                 callback.on_stage("report")
-            statement = make_statement(config, _guarantee(config), ledger, loop.num_burnt, training.noise, len(dataset))
+            statement = make_statement(config, _guarantee(config), ledger, loop.num_burnt, training.noise,
+                                       dataset.num_units)
             self._write(model, features, statement | {"num_steps": loop.done})
         return self
 
@@ -232,7 +238,7 @@ class DpSgd:
 
     def __init__(self, config: ClassifierConfig, dataset: Dataset, model: tf.keras.Model,
                  features: tf.keras.Model | None, noise: NoiseSource):
-        self._config, self.noise, self._labels = config, noise, dataset.labels
+        self._config, self.noise, self._labels, self._units = config, noise, dataset.labels, dataset.units
         self._unchanged = networks.Unchanged(model, features)
         self._chunk = int(np.clip(_CHUNK_NUMBERS // networks.count_parameters(model), 1, _LARGEST_CHUNK))
         self._inputs = dataset.images if features is None else networks.extract(features, dataset.images)
@@ -275,25 +281,36 @@ class DpSgd:
                        ) -> NDArray[np.float64]:
         """Sum of the clipped, compressed gradients of these records, in units of the mechanism's grid: float64 [d].
 
+        Of units, each one's average gradient is clipped and compressed.
+
         Args:
-          chosen: indices of n records.
+          chosen: indices of n records; of all of some units, one unit after the other.
           stream: secret, for dropout.
         """
-        total = np.zeros(self._gradients.num_parameters)
+        total, gradients = np.zeros(self._gradients.num_parameters), self._gradients_of(chosen, stream)
+        if self._units is not None:
+            gradients = averages(gradients, self._units.of[chosen])
+        for gradient in gradients:
+            positions, units = self.mechanism.compress(gradient)
+            total[positions] += units
+        return total
+
+    def _gradients_of(self, chosen: NDArray[np.int64], stream: np.random.Generator | SecretStream
+                      ) -> Iterator[NDArray[np.float32]]:
+        """The gradient of each record."""
         for start in range(0, len(chosen), self._chunk):
             indices = chosen[start:start + self._chunk]
             filled = np.resize(indices, self._chunk)  # One shape, one graph; those beyond the end are left out.
             gradients = self._gradients(to_unit(self._inputs[filled]), self._labels[filled],
                                         *self._gradients.masks(stream, self._chunk))
-            for gradient in gradients[:len(indices)]:
-                positions, units = self.mechanism.compress(gradient)
-                total[positions] += units
-        return total
+            yield from gradients[:len(indices)]
 
     def _sampled(self, step: int) -> NDArray[np.int64]:
-        """Indices of this step's records: each with probability q, independently, unknown to anybody."""
+        """Indices of this step's records: each unit's with probability q, independently, unknown to anybody."""
         probability = _validate.known("sampling_probability", self._config.sampling_probability)
-        return poisson_sample(self._config, len(self._labels), probability, "sampling", step)
+        count = len(self._labels) if self._units is None else self._units.count
+        chosen = poisson_sample(self._config, count, probability, "sampling", step)
+        return chosen if self._units is None else self._units.records(chosen)
 
 
 def learning_rate(config: ClassifierConfig, step: int) -> float:

@@ -87,6 +87,7 @@ class ClassifierConfig(BoundedConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one",)
     NO_OTHER: typing.ClassVar[str] = "records are sampled independently, which is priced for that"
+    OF_UNITS: typing.ClassVar[str] = "The gradient of one is the average of its images' gradients."
 
     def _check(self) -> None:
         super()._check()

@@ -152,7 +152,7 @@ def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarra
       config: settings with num_classes.
       num_records: n.
       budgets: epsilon of each record, float [n], public, where individualization asks for them; else None.
-      slots: records that share a slot share a teacher, see `Dataset`.
+      slots: records that share a slot, or a unit, share a teacher, see `Dataset`.
 
     Raises:
       InvalidArgumentError: budgets without individualization or the reverse, or ones that are no budgets.
@@ -164,8 +164,8 @@ def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarra
     weights = np.ones(config.num_teachers, np.int64)
     partitions: Sequence[np.ndarray]
     if slots is not None and config.individualization != "none":
-        raise DataError("Expected files of different names for budgets of single records: give every file a name of "
-                        "its own.")
+        raise DataError("Expected files of different names, and no unit, for budgets of single records: give every "
+                        "file a name of its own.")
     if config.individualization == "upsampling":
         partitions = individual.upsampled_partitions(votes, config.num_teachers, config.partition_seed)
     elif config.individualization == "weighting":
@@ -200,7 +200,7 @@ def split_queries(public: Dataset, config: PateClassifierConfig) -> tuple[np.nda
     order = rng.stream(config.seed, "queries").permutation(len(public))
     asked, rest = np.sort(order[:config.num_queries]), np.sort(order[config.num_queries:])
     return public.images[asked], dataclasses.replace(public, images=public.images[rest], labels=public.labels[rest],
-                                                     usable=None, users=None, slots=None)
+                                                     usable=None, users=None, slots=None, units=None)
 
 
 def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarray, run_dir: str | os.PathLike, *,
@@ -231,7 +231,8 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
                         f"{list(queries.shape)}.")
     dataset = sound(dataset)
     config = with_data(config, dataset)
-    plan = make_plan(config, len(dataset), budgets, dataset.slots)
+    slots = dataset.slots if dataset.units is None else dataset.units.of
+    plan = make_plan(config, dataset.num_units, budgets, slots)
     config, mechanism, event = plan.config, plan.mechanism(), plan.event()
     noise = (mechanism.noise_class() if config.insecure_noise_seed is None
              else InsecureSeededNoise(config.insecure_noise_seed))
@@ -271,7 +272,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
         _files.atomic_write(files.path / "labels.npz", _files.npz_bytes({"x": queries, "y": labels}))
         student = train_student(queries, labels, config)
         save_student(student, files.path / "student.npz")
-        statement = _statement(plan, ledger, ledger.num_charges - len(releases), noise, len(dataset))
+        statement = _statement(plan, ledger, ledger.num_charges - len(releases), noise, dataset.num_units)
         _files.atomic_write(files.statement_text, render_text(statement))
         _files.atomic_write(files.statement_json, json.dumps(statement, indent=2) + "\n")
         files.sealed += (files.path / "labels.npz", files.path / "student.npz")

@@ -17,7 +17,8 @@ class PateClassifierConfig(DataConfig):
 
     method: str = "pate_classifier"
     aggregator: str = setting(
-        "confident_gnmax", f"How votes become a label: {', '.join(AGGREGATORS)}.", one_of(*AGGREGATORS))
+        "confident_gnmax", "How votes become a label, gnmax for example. It is one of "
+        f"{', '.join(AGGREGATORS)}.", one_of(*AGGREGATORS))
     num_teachers: int = setting(250, "Teachers, one per partition of the sensitive records.", at_least(1))
     num_queries: int = setting(1000, "Public images to be labelled, all of them charged.", at_least(1))
     max_answers: int | None = setting(

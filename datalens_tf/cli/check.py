@@ -28,6 +28,8 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--classes", type=read_classes, default=None, metavar=CLASSES,
                         help="public classes: a number, names with commas, or a file of names")
     parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
+    parser.add_argument("--unit", default=None, metavar="NAME",
+                        help="whose pictures are protected together, as in train")
     common.add_picture_arguments(parser)
 
 
@@ -35,10 +37,10 @@ def _check(args: argparse.Namespace) -> None:
     """The command itself: it reads, and writes to the terminal alone."""
     place = data_registry.located(args.data)
     survey = data_registry.survey(place, data_dir=args.data_dir, classes=args.classes,
-                                  pictures=common.pictures(args, place))
+                                  pictures=common.pictures(args, place), unit=args.unit)
     public, private = survey.public, survey.private
     facts = DataFacts(num_records=public.num_records, image_shape=public.image_shape, num_classes=public.num_classes,
-                      num_slots=public.num_slots)
+                      num_slots=public.num_slots, unit=public.unit)
     choice = registry.best(facts, args.epsilon)
     config = registry.config_class(choice.method).for_data(
         facts, args.epsilon, {"delta": deltas.automatic(facts.num_records)})
@@ -75,6 +77,8 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
     if private.sizes:
         (low, high) = private.sizes
         found.append(("sizes", f"width x height from {low[0]} x {low[1]} to {high[0]} x {high[1]}"))
+    if private.unit_sizes:
+        found.append(("pictures", f"from {private.unit_sizes[0]:,} to {private.unit_sizes[1]:,} of one unit"))
     if private.undeclared:
         found.append(("undeclared", f"{private.undeclared:,} records of no declared class keep their place and "
                                     "contribute nothing"))
@@ -106,6 +110,8 @@ def _commands(args: argparse.Namespace, place: str, public: surveys.SurveyedFact
     words = ["train", "--dataset", place, *_picture_words(args), "--epsilon", f"{args.epsilon:g}"]
     if args.data_dir is not None:
         words += ["--data_dir", args.data_dir]
+    if args.unit is not None:
+        words += ["--unit", args.unit]
     if args.classes is not None:
         words += ["--classes", str(len(args.classes)) if args.classes == tuple(map(str, range(len(args.classes))))
                   else ",".join(args.classes)]

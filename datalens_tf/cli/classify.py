@@ -53,7 +53,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierC
 
     def load(split):
         loaded = data_registry.load_dataset(sources["dataset"], data_dir=args.data_dir, split=split,
-                                            classes=config.classes, pictures=pictures)
+                                            classes=config.classes, pictures=pictures, unit=config.unit)
         return dataclasses.replace(loaded, name=config.dataset)
 
     dataset = load("train")

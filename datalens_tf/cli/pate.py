@@ -63,18 +63,19 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
 
     def load(split):
         loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=config.classes,
-                                            pictures=pictures)
+                                            pictures=pictures, unit=config.unit)
         return dataclasses.replace(loaded, name=config.dataset)
 
     dataset = load("train")
     queries, test = pate.split_queries(load("test"), config)
     if args.budgets is None:
         stored = folder / "budgets.npz"
-        budgets = _stored_budgets(stored, len(dataset)) if args.resume and stored.exists() else None
+        budgets = _stored_budgets(stored, dataset.num_units) if args.resume and stored.exists() else None
     elif args.budgets.endswith(".npy"):
-        budgets = _read_budgets(args.budgets, len(dataset))
+        budgets = _read_budgets(args.budgets, dataset.num_units)
     else:
-        budgets = budget_files.deal_budgets(budget_files.read_shares(args.budgets), len(dataset), config.partition_seed)
+        budgets = budget_files.deal_budgets(
+            budget_files.read_shares(args.budgets), dataset.num_units, config.partition_seed)
     if not args.resume:
         run_folder.RunFolder(folder).create()
         runs.write_sources(folder, {"dataset": place})
@@ -96,7 +97,8 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
     texts = [statement["title"]]
     if statement["private"]:
         texts = [f"epsilon {statements.round_up(row['epsilon'])} ({statement['accountant']}), "
-                 f"delta {statement['delta']:g}: {row['num_records']} records with {row['record_votes']} of "
+                 f"delta {statement['delta']:g}: {row['num_records']} "
+                 f"{'records' if config.unit is None else 'units'} with {row['record_votes']} of "
                  f"{statement['num_votes']} votes" for row in statement["epsilon_by_budget"]]
     return [*texts, f"{found['labelled_queries']} of {config.num_queries} public queries labelled",
             f"accuracy {found['accuracy']:.4f}, AUROC {found['auroc_macro']:.4f} on {found['num_test']} other test "

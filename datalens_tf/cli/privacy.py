@@ -208,7 +208,8 @@ def _audited_training(args: argparse.Namespace, config: VotingConfig, folder: pa
     loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes,
                                         pictures=common.pictures(args, place, config.image_shape,
                                                                  num_classes=config.num_classes,
-                                                                 skip_unreadable=config.skip_unreadable))
+                                                                 skip_unreadable=config.skip_unreadable),
+                                        unit=config.unit)
     dataset = dataclasses.replace(loaded, name=config.dataset)
     config = datasets.with_data(config, dataset)
     return canaries.audit_training(

@@ -22,6 +22,7 @@ from datalens_tf.settings import (
 SPLITS = ("train", "test")
 _LONGEST_NAME = 1024  # bytes of a user's name
 ONE_CLASS = ("pictures",)  # of data without labels
+UNIT = "unit"  # what units are called where nobody says it
 CHUNK = 1000  # records that `chunks` has at once
 
 
@@ -44,6 +45,11 @@ class Units:
         """Units in the order of their names, which are public, given each record's: integers or text [n]."""
         names, of = np.unique(owners, return_inverse=True)
         return cls(name=name, of=of.astype(np.int64), count=len(names))
+
+    def records(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Indices of the records of some units, each unit's behind each other."""
+        found = np.flatnonzero(np.isin(self.of, units))
+        return found[np.argsort(self.of[found], kind="stable")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -200,10 +206,18 @@ class PublicFacts(Protocol):
         """Whether the classes were declared to be public, and not found in the data."""
         ...
 
+    @property
+    def unit(self) -> str | None:
+        """Whose records are protected together; None where each is for itself."""
+        ...
+
 
 class _Settings(Protocol):
     @property
     def classes(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def unit(self) -> str | None: ...
 
     def replace(self, **changes: Any) -> Self: ...
 
@@ -219,13 +233,15 @@ def with_data(config: _Config, dataset: PublicFacts) -> _Config:
       dataset: a `Dataset`, or what has the same public facts.
 
     Raises:
-      InvalidArgumentError: the settings declare classes, and the data set does not have them.
+      InvalidArgumentError: the settings declare classes, or name a unit, that the data set does not have.
     """
     classes = dataset.class_names if dataset.declared else None
     _validate.require(config.classes in (None, classes), "classes", config.classes,
                       f"to be those that the data set was loaded with, {classes}")
+    _validate.require(config.unit in (None, dataset.unit), "unit", config.unit,
+                      f"to be that which the data set was loaded with, {dataset.unit}")
     return config.replace(dataset=dataset.name, image_shape=dataset.image_shape, num_classes=dataset.num_classes,
-                          classes=classes)
+                          classes=classes, unit=dataset.unit)
 
 
 def to_unit(images: NDArray[Any]) -> NDArray[np.float32]:
@@ -353,7 +369,7 @@ def chunks(dataset: Dataset, size: int = CHUNK
 def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = None, *, name: str = "arrays",
                class_names: Sequence[str] | None = None, classes: Sequence[str] | None = None,
                usable: NDArray[np.bool_] | None = None, users: NDArray[Any] | None = None,
-               units: NDArray[Any] | None = None, unit: str = "unit") -> Dataset:
+               units: NDArray[Any] | None = None, unit: str = UNIT) -> Dataset:
     """Checks arrays and makes a Dataset of them; the order of records is kept.
 
     Args:

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.datasets import Dataset, Units
 from datalens_tf.errors import DataError
+
+UNIT_PLACES = 16  # of every unit in its teacher's batches
 
 
 def partition_indices(num_records: int, num_teachers: int, seed: int) -> np.ndarray:
@@ -49,6 +51,10 @@ def teacher_indices(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarra
     as many records as the one with the most, theirs repeated. A record that changes its class, or can no longer be
     read, stays with its teacher.
 
+    Where units are protected, they are dealt, and each has `UNIT_PLACES` places in its teacher's batches, however many
+    records it has: of more, the first are taken, fewer are repeated. A place of a unit without usable records is left
+    to its teacher's others. So how many records a unit has changes nothing but its own teacher.
+
     Args:
       dataset: the records.
       num_teachers: N.
@@ -58,13 +64,30 @@ def teacher_indices(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarra
       int64 [N, records per teacher].
 
     Raises:
-      DataError: fewer records, or fewer slots, than teachers.
+      DataError: fewer records, slots or units than teachers.
     """
+    if dataset.units is not None:
+        return _unit_places(dataset.units, dataset.usable, num_teachers, seed)
     if dataset.slots is None:
         return usable_indices(partition_indices(len(dataset), num_teachers, seed), dataset.usable)
     shards = slot_shards(dataset.slots, num_teachers, seed)
     size = max(map(len, shards))
     return np.stack([np.resize(usable_indices(shard[None], dataset.usable)[0], size) for shard in shards])
+
+
+def _unit_places(units: Units, usable: np.ndarray | None, num_teachers: int, seed: int) -> np.ndarray:
+    """The records of each teacher where units are dealt, int64 [N, places]; see `teacher_indices`."""
+    shards = partition_indices(units.count, num_teachers, seed)
+    ends = np.cumsum(np.bincount(units.of, minlength=units.count))
+    members = np.split(np.argsort(units.of, kind="stable"), ends[:-1])
+
+    def places(shard):
+        of_all = [members[unit] for unit in shard]
+        kept = [mine if usable is None else mine[usable[mine]] for mine in of_all]
+        kept = [mine for mine in kept if len(mine)] or of_all
+        return np.resize(np.concatenate([np.resize(mine, UNIT_PLACES) for mine in kept]), len(shard) * UNIT_PLACES)
+
+    return np.stack([places(shard) for shard in shards])
 
 
 def slot_shards(slots: np.ndarray, num_teachers: int, seed: int) -> list[np.ndarray]:
@@ -83,8 +106,8 @@ def slot_shards(slots: np.ndarray, num_teachers: int, seed: int) -> list[np.ndar
 def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.ndarray]:
     """The records of each user, disjoint.
 
-    Where the data say whose records are whose, that is it: users in the order of their names. Otherwise records are
-    dealt to `num_users` pretended users, publicly, as they are to teachers (`partition_indices`).
+    Where the data say whose records are whose, that is it, be it as units or as users, in the order of their names.
+    Otherwise records are dealt to `num_users` pretended users, publicly, as they are to teachers (`partition_indices`).
 
     Args:
       dataset: the records.
@@ -97,12 +120,12 @@ def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.nda
     Raises:
       DataError: the data name another number of users, or there are fewer records than users.
     """
-    if dataset.users is None:
+    if dataset.owners is None:
         if len(dataset) < num_users:
             raise DataError(f"Expected a record for each user, got {len(dataset)} for num_users={num_users}. Use fewer "
                             "users or more data.")
         return list(teacher_indices(dataset, num_users, seed))
-    users, owners = np.unique(dataset.users, return_inverse=True)
+    users, owners = np.unique(dataset.owners, return_inverse=True)
     if len(users) != num_users:
         raise DataError(f"Expected num_users={num_users} to be {len(users)}, the number of users whom the data name: "
                         "leave it out.")

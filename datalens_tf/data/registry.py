@@ -3,7 +3,8 @@
 A module is a source if it has a constant `NAMES`: a line for each name that it loads, where a name such as `npz:FILE`
 stands for all that begin with `npz:`. A constant `PUBLIC_CLASSES` says whether the list of classes is public, hence the
 same whatever records there are, and a function `load` is a `Loader`. With a constant `PICTURES`, its `load` is told how
-pictures become images as well. Nothing else lists sources.
+pictures become images as well, and with a constant `UNITS`, whose records are protected together. Nothing else lists
+sources.
 
 The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
 """
@@ -14,7 +15,7 @@ import importlib
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from etils import epy
 
@@ -41,7 +42,8 @@ class Loader(Protocol):
           classes: names of the classes that were declared to be public. A source with a public list of classes loads
             all of them; `load_dataset` then picks the declared ones. Another passes them on to `as_dataset`.
 
-        A source with the constant `PICTURES` has one argument more, `pictures`: a `Pictures`.
+        A source with the constant `PICTURES` has one argument more, `pictures`: a `Pictures`. One with `UNITS` has
+        `unit`, as in the settings, or None.
 
         Raises:
           DataError: data that is missing, unreadable or not what it must be.
@@ -104,7 +106,8 @@ def _with_kind(name: str) -> str:
 
 
 def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train",
-                 classes: Sequence[str] | None = None, pictures: datasets.Pictures | None = None) -> datasets.Dataset:
+                 classes: Sequence[str] | None = None, pictures: datasets.Pictures | None = None,
+                 unit: str | None = None) -> datasets.Dataset:
     """Loads a data set by the name that the command line uses.
 
     `known_datasets()` lists the names: data sets such as `digits` and `mnist`, and `tfds:NAME`, `tfds:FOLDER`,
@@ -119,6 +122,7 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
         `npz:FILE`, whose labels have no names, label 0 is the first of them. A record of another class keeps its place
         and contributes nothing, see `as_dataset`; of the test split it is left out.
       pictures: size and colour of the images, and what is done with files that cannot be read.
+      unit: whose records of the train split are protected together, as in the setting of that name.
 
     Raises:
       DataError: an unknown name, or data that is missing, unreadable or not what it must be.
@@ -138,7 +142,11 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
                         f"folders.{near or _validate.did_you_mean(name, known_datasets())}")
     pictures = pictures or datasets.Pictures()
     load: Callable[..., datasets.Dataset] = importlib.import_module(f"{_folder.__name__}.{source}").load
-    more = {"pictures": pictures} if decodes_pictures(name) else {}
+    more: dict[str, Any] = {"pictures": pictures} if decodes_pictures(name) else {}
+    if unit is not None and not _sources()[source].constants.get("UNITS", False):
+        raise DataError(f"{name}: expected no unit={unit!r}: nothing says whose these records are. Leave it out.")
+    if unit is not None and split == "train":
+        more["unit"] = unit
     dataset = load(name, split=split, data_dir=data_dir, classes=classes, **more)
     dataset = datasets.shaped(dataset, pictures)
     if pictures.unlabelled and dataset.num_classes > 1:
@@ -153,13 +161,13 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
 
 
 def survey(name: str, *, data_dir: str | None = None, classes: Sequence[str] | None = None,
-           pictures: datasets.Pictures | None = None) -> surveys.Survey:
+           pictures: datasets.Pictures | None = None, unit: str | None = None) -> surveys.Survey:
     """Surveys the train split before anything is trained, the public facts apart from the private ones.
 
     Of a folder, only the headers of its files are read.
 
     Args:
-      name, data_dir, classes, pictures: see `load_dataset`.
+      name, data_dir, classes, pictures, unit: see `load_dataset`.
 
     Raises:
       DataError: data that is missing or not what it must be; files that cannot be read are no error here.
@@ -167,7 +175,7 @@ def survey(name: str, *, data_dir: str | None = None, classes: Sequence[str] | N
     source, pictures = _source_of(name), pictures or datasets.Pictures()
     module = importlib.import_module(f"{_folder.__name__}.{source}") if source else None
     if module is not None and hasattr(module, "survey"):
-        found: surveys.Survey = module.survey(name, classes=classes, pictures=pictures)
+        found: surveys.Survey = module.survey(name, classes=classes, pictures=pictures, unit=unit)
         return found
-    dataset = load_dataset(name, data_dir=data_dir, classes=classes, pictures=pictures)
+    dataset = load_dataset(name, data_dir=data_dir, classes=classes, pictures=pictures, unit=unit)
     return surveys.of_dataset(dataset, "arrays" if name.startswith("npz:") else "known")

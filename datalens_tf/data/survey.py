@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.datasets import Dataset, Units
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class SurveyedFacts:
 
     Attributes:
       name: what the data was asked for as.
-      num_records: number n of records; a file that cannot be read is one.
+      num_records: number n of records, or of units; a file that cannot be read is a record.
       num_slots: records that share a slot are never apart: in a folder, files of one name in several classes. No more
         teachers than slots can be trained.
       class_names: one text per class.
@@ -24,6 +24,7 @@ class SurveyedFacts:
       layout: how the data lies: `class folders`, `labels.csv`, `unlabelled`, `parquet`, `arrays` or `known`.
       formats: endings of the files' names, sorted, `.png` for example; empty where records are no files.
       splits: folders of the splits; empty where the data is no folder. Without `test`, there is no test split.
+      unit: whose records are protected together; None where each is for itself.
     """
 
     name: str
@@ -35,6 +36,7 @@ class SurveyedFacts:
     layout: str
     formats: tuple[str, ...] = ()
     splits: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
+    unit: str | None = None
 
     @property
     def num_classes(self) -> int:
@@ -51,12 +53,14 @@ class PrivateFacts:
       undeclared: records of no declared class, which keep their slot and contribute nothing.
       unreadable: files that cannot be read as pictures, relative to the folder, and why; as far as their headers tell.
       sizes: smallest and largest (width, height) of the pictures; empty where they are arrays.
+      unit_sizes: smallest and largest number of records that a unit has; empty where records are units.
     """
 
     class_counts: tuple[int, ...]
     undeclared: int = 0
     unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sizes: tuple[tuple[int, int], ...] = ()
+    unit_sizes: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,12 +71,22 @@ class Survey:
     private: PrivateFacts
 
 
+def extremes(units: Units | None) -> tuple[int, ...]:
+    """Smallest and largest number of records that a unit has; empty where records are units."""
+    if units is None:
+        return ()
+    counts = np.bincount(units.of, minlength=units.count)
+    return int(counts.min()), int(counts.max())
+
+
 def of_dataset(dataset: Dataset, layout: str) -> Survey:
     """The survey of data that was loaded whole."""
     usable = np.ones(len(dataset), bool) if dataset.usable is None else dataset.usable
     counts = np.bincount(dataset.labels[usable], minlength=dataset.num_classes)
     return Survey(
         public=SurveyedFacts(
-            name=dataset.name, num_records=len(dataset), num_slots=dataset.num_slots, class_names=dataset.class_names,
-            declared=dataset.declared, image_shape=dataset.image_shape, layout=layout),
-        private=PrivateFacts(class_counts=tuple(map(int, counts)), undeclared=int((~usable).sum())))
+            name=dataset.name, num_records=dataset.num_units, num_slots=dataset.num_slots,
+            class_names=dataset.class_names, declared=dataset.declared, image_shape=dataset.image_shape, layout=layout,
+            unit=dataset.unit),
+        private=PrivateFacts(class_counts=tuple(map(int, counts)), undeclared=int((~usable).sum()),
+                             unit_sizes=extremes(dataset.units)))

@@ -114,7 +114,7 @@ def read_result(folder: pathlib.Path) -> Result:
             _validate.between("accuracy_std", utility["accuracy_std"], 0, 1)
         return Result(
             method=statement["method"], epsilon=float(statement["epsilon"]), delta=float(statement["delta"]),
-            accountant=statement["accountant"], adjacency=statement["adjacency"],
+            accountant=statement["accountant"], adjacency=_neighbours(statement),
             dataset=_text.without_folders(str(metrics["dataset"])),
             protocol=protocol, accuracy=utility["accuracy_mean"], num_classifiers=len(utility["per_seed"]),
             accuracy_std=utility["accuracy_std"], others=others, settings=_settings(folder), source=str(folder),
@@ -122,6 +122,12 @@ def read_result(folder: pathlib.Path) -> Result:
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{folder}: metrics.json has no accuracy with its protocol ({error!r} is missing or wrong), so "
                         "it cannot be compared with others. Evaluate it with the metric utility.") from error
+
+
+def _neighbours(statement: Mapping[str, Any]) -> str:
+    """The adjacency of a statement, with its unit where that is none of the method's own."""
+    unit, adjacency = statement.get("unit_setting"), str(statement["adjacency"])
+    return adjacency if unit is None else f"{adjacency} (unit: {_text.printable(str(unit))})"
 
 
 def table(results: Sequence[Result]) -> list[dict[str, str]]:

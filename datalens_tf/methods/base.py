@@ -53,7 +53,8 @@ class Synthesizer(abc.ABC):
     """
 
     @abc.abstractmethod
-    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None) -> Synthesizer:
+    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None,
+            units: NDArray[Any] | None = None) -> Synthesizer:
         """Trains on images uint8 or float in [0, 1], [n, H, W, C], with integer labels [n]; returns itself.
 
         Args:
@@ -61,6 +62,8 @@ class Synthesizer(abc.ABC):
           num_classes: number of classes Y, declared to be public: records with other labels keep their place and
             contribute nothing. By default those of the settings, else the largest label plus one, which is read from
             private labels and then taken to be public.
+          units: integers or text [n], of which patient, for example, each record is: all that one has are protected
+            together. By default each record is for itself.
         """
 
     @abc.abstractmethod
@@ -157,16 +160,18 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         run.privacy_statement()
         return run
 
-    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None) -> typing.Self:
+    def fit(self, images: NDArray[Any], labels: NDArray[Any], *, num_classes: int | None = None,
+            units: NDArray[Any] | None = None) -> typing.Self:
         classes = numbered(num_classes) or self.config.classes
-        return self.fit_dataset(datasets.as_dataset(images, labels, classes=classes))
+        return self.fit_dataset(datasets.as_dataset(
+            images, labels, classes=classes, units=units, unit=self.config.unit or datasets.UNIT))
 
     def fit_dataset(self, dataset: datasets.Dataset) -> typing.Self:
         """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
         if isinstance(dataset, datasets.Dataset):  # Owners check their own.
             dataset = datasets.sound(dataset)
-        num_users = None if dataset.users is None else len(np.unique(dataset.users))
-        num_records = self.config.known_records(len(dataset))
+        num_users = None if dataset.owners is None else len(np.unique(dataset.owners))
+        num_records = self.config.known_records(dataset.num_units)
         self.config = datasets.with_data(self.config, dataset).resolved(num_records, num_users)
         self._tell("on_plan", described(dataset, self.config.adjacency, num_records), [
             Stage("load"), *self._stages(num_records),
@@ -336,7 +341,7 @@ class LoopSynthesizer(RunSynthesizer[Config]):
             loop.run(learner.train)
             learner.finish(self.folder.private)
         statement = statements.make_statement(
-            config, learner.guarantee(loop.done, ledger), ledger, loop.num_burnt, noise, len(dataset))
+            config, learner.guarantee(loop.done, ledger), ledger, loop.num_burnt, noise, dataset.num_units)
         return learner.student, statement | {"num_steps": loop.done}
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Iterator
 
 from etils import epy
 
@@ -45,6 +46,7 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import gaussian_sum
     from datalens_tf.mechanisms import noise as noises
     from datalens_tf.models import critic as critic_models
+    from datalens_tf.models import per_example
 
 CHOOSE_WHEN = "you want a baseline whose discriminator is trained by DP-SGD"
 PUBLISHED_AS = "DP-GAN"
@@ -108,6 +110,7 @@ class DpGanConfig(BoundedConfig, MethodConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
     ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one",)
     NO_OTHER: typing.ClassVar[str] = "records are sampled independently, which is priced for that"
+    OF_UNITS: typing.ClassVar[str] = "The gradient of one is the average of its images' gradients."
 
     def _check(self) -> None:
         super()._check()
@@ -160,9 +163,10 @@ class PrivateGan(Learner):
                              seed=config.seed)
         self._optimizer = _optimizer(config)
         self._optimizer._create_all_weights(self.critic.weights)
-        self._clipped_sum, self._update, self._teach = (
-            tf.function(of, autograph=False)
-            for of in (self._sum_of_chunk, self._train_critic, self._train_generator))
+        self._clipped_sum, self._gradients, self._clip, self._update, self._teach = (
+            tf.function(of, autograph=False) for of in (
+                self._sum_of_chunk, self._gradients_of_chunk, self.mechanism.clip, self._train_critic,
+                self._train_generator))
         self._loss = tf.Variable(0.0)  # of the generator, for steps that do not train it
 
     def variables(self) -> list[tf.Variable]:
@@ -202,24 +206,37 @@ class PrivateGan(Learner):
     def clipped_sum(self, chosen: np.ndarray, blur: np.ndarray) -> np.ndarray:
         """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d].
 
+        Of units, each one's average gradient is clipped.
+
         Args:
-          chosen: indices of n records.
+          chosen: indices of n records; of all of some units, one unit after the other.
           blur: what is added to each one's image, [n, H, W, C] or [n, 1, 1, 1].
         """
-        total = np.zeros(self.critic.num_parameters)
+        total, units = np.zeros(self.critic.num_parameters), self._dataset.units
+        if units is None:
+            for images, labels, count in self._chunks(chosen, blur):
+                total += self._clipped_sum(images, labels, np.arange(_CHUNK) < count).numpy()
+            return total
+        gradients = (row for images, labels, count in self._chunks(chosen, blur)
+                     for row in self._gradients(images, labels).numpy()[:count])
+        for gradient in per_example.averages(gradients, units.of[chosen]):
+            total += self._clip(gradient[None])[0].numpy()
+        return total
+
+    def _chunks(self, chosen: np.ndarray, blur: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        """Blurred images and labels, as many at a time, and how many of them count."""
         for start in range(0, len(chosen), _CHUNK):
             indices = chosen[start:start + _CHUNK]
             filled = np.resize(indices, _CHUNK)  # One shape, one graph; those beyond the end count 0.
             noise = np.resize(blur[start:start + _CHUNK], (_CHUNK, *blur.shape[1:]))
-            images = datasets.to_unit(self._dataset.images[filled]) + noise
-            total += self._clipped_sum(
-                images, self._dataset.labels[filled], np.arange(_CHUNK) < len(indices)).numpy()
-        return total
+            yield datasets.to_unit(self._dataset.images[filled]) + noise, self._dataset.labels[filled], len(indices)
 
     def _sampled(self, step: int) -> np.ndarray:
-        """Indices of this step's records: each with probability q, independently, unknown to anybody."""
-        return noises.poisson_sample(
-            self._config, len(self._dataset), self.mechanism.sampling_probability, "sampling", step)
+        """Indices of this step's records: each unit's with probability q, independently, unknown to anybody."""
+        units = self._dataset.units
+        chosen = noises.poisson_sample(self._config, self._dataset.num_units, self.mechanism.sampling_probability,
+                                       "sampling", step)
+        return chosen if units is None else units.records(chosen)
 
     def _blur(self, stream: np.random.Generator | noises.SecretStream, count: int) -> np.ndarray:
         """Instance noise for `count` images, independent."""
@@ -228,8 +245,11 @@ class PrivateGan(Learner):
         noise = stream.standard_normal((count, *self._config.data.image_shape), np.float32)
         return np.float32(self._config.instance_noise) * noise
 
+    def _gradients_of_chunk(self, images, labels):
+        return self.critic.per_example_gradients(images, labels, self._real_loss)
+
     def _sum_of_chunk(self, images, labels, counted):
-        gradients = self.critic.per_example_gradients(images, labels, self._real_loss)
+        gradients = self._gradients_of_chunk(images, labels)
         units = tf.cast(self.mechanism.clip(gradients), tf.float64)
         return tf.linalg.matvec(units, tf.cast(counted, tf.float64), transpose_a=True)
 

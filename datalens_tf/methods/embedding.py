@@ -74,6 +74,7 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
     GROUP: typing.ClassVar[str] = "mechanism"
     ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one", "add-or-remove-one")
     NO_OTHER: typing.ClassVar[str] = "sums have a sensitivity for these"
+    OF_UNITS: typing.ClassVar[str] = "In every sum, the images of one count as their average."
 
     def _check(self) -> None:
         super()._check()
@@ -183,7 +184,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
             guarantee = dataclasses.replace(guarantee, adjacency=config.adjacency, facts={
                 **guarantee.facts, "other_adjacency": sums.price_for_others(config, ledger)})
         return generator, statements.make_statement(
-            config, guarantee, ledger, releases.num_burnt, releases.noise, len(dataset))
+            config, guarantee, ledger, releases.num_burnt, releases.noise, dataset.num_units)
 
     @contextlib.contextmanager
     def _computing(self, release: int) -> Iterator[None]:

@@ -86,7 +86,7 @@ class FederatedGan(Learner, Generic[_Config]):
             event=config.step_event(), adjacency=config.adjacency, assumptions=self.ASSUMPTIONS, released=self.RELEASED,
             facts={"num_users": config.num_users, "clip_norm": config.clip_norm} | self.facts(num_steps),
             seeds=f"seed {config.seed} for {self.SEEDED}"
-                  + ("" if self._dataset.users is not None else
+                  + ("" if self._dataset.owners is not None else
                      f", and seed {config.partition_seed} for dealing records to users"))
 
 

@@ -247,7 +247,7 @@ class GsWgan(LoopSynthesizer[GsWganConfig]):
     config_class = GsWganConfig
 
     def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> GradientSanitizedGan:
-        if len(dataset) < self.config.num_discriminators:
-            raise DataError(f"Expected a record for each discriminator, got {len(dataset)} for num_discriminators="
+        if dataset.num_units < self.config.num_discriminators:
+            raise DataError(f"Expected a record for each discriminator, got {dataset.num_units} for num_discriminators="
                             f"{self.config.num_discriminators}. Use fewer discriminators or more data.")
         return GradientSanitizedGan(self.config, dataset, self.config.mechanism(), noise)

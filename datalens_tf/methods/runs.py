@@ -76,7 +76,7 @@ class Request:
         if self.records is not None:
             return self.records
         return data_registry.load_dataset(place, data_dir=self.data_dir, classes=config.classes,
-                                          pictures=self.pictures_for(config))
+                                          pictures=self.pictures_for(config), unit=config.unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,9 +131,9 @@ def planned(request: Request) -> Plan:
     if has_owners(sound):
         return Plan(config=sound.replace(dataset=name), place=place, dataset=None, request=request)
     dataset = request.load(sound, place)
-    known = sound.known_records(len(dataset))  # Where the number is private, nothing that follows may have it.
+    known = sound.known_records(dataset.num_units)  # Where the number is private, nothing that follows may have it.
     facts = DataFacts(num_records=known, image_shape=dataset.image_shape, num_classes=dataset.num_classes,
-                      num_slots=dataset.num_slots)
+                      num_slots=dataset.num_slots, unit=dataset.unit)
     chosen = None
     if named is None:
         choice = registry.best(facts, _epsilon(request, next(iter(kinds.values()))), given)

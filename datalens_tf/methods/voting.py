@@ -93,7 +93,7 @@ class VotedSynthesizer(RunSynthesizer[_Voting]):
         self.trainer = trainers.Trainer(self.config, dataset, self.folder.path, options=self._options,
                                callbacks=self._callbacks, student=self.student_class)
         student = self.trainer.run()
-        return student, self._statement(self.trainer.ledger, self.trainer.num_burnt, len(dataset))
+        return student, self._statement(self.trainer.ledger, self.trainer.num_burnt, dataset.num_units)
 
     def request_stop(self) -> None:
         if self.trainer is None:  # Nothing has begun.

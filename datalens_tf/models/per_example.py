@@ -1,8 +1,12 @@
 """Every example's own gradient of the weights of linear layers, from what a layer saw and what came out of it."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 
 def linear_gradients(inputs: tf.Tensor, deltas: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -17,6 +21,19 @@ def linear_gradients(inputs: tf.Tensor, deltas: tf.Tensor) -> tuple[tf.Tensor, t
       float32 [n, rows, columns] and [n, columns].
     """
     return tf.matmul(inputs, deltas, transpose_a=True), tf.reduce_sum(deltas, 1)
+
+
+def averages(gradients: Iterable[NDArray[Any]], units: Iterable[int]) -> Iterator[NDArray[np.float32]]:
+    """Each unit's average gradient, float32 [d], where the examples of a unit follow each other: of these alone.
+
+    What is not finite, or too large for float32, leaves its unit's average so, and no other.
+    """
+    for _, rows in itertools.groupby(zip(units, gradients), key=lambda row: row[0]):
+        total, count = np.zeros(()), 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _, gradient in rows:
+                total, count = total + gradient.astype(np.float64), count + 1
+            yield (total / count).astype(np.float32)
 
 
 def flattened(parts: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from datalens_tf import _checksums, _text
 from datalens_tf._files import PathLike, parse_json
-from datalens_tf.accounting.statement import how_many, meaning, render_text, round_up
+from datalens_tf.accounting.statement import counted, how_many, meaning, render_text, round_up
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.serving.digests import converted_checksums, onnx_digest, tflite_digest
 from datalens_tf.serving.export import LoadedGenerator
@@ -90,7 +90,8 @@ def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> 
     return environment.get_template("page.html.j2").render(
         statement=statement, statement_text=render_text(statement), class_names=generator.class_names,
         epsilon=round_up(statement["epsilon"]) if statement["private"] else None,
-        meaning=meaning(statement) if statement["private"] else None, how_many=how_many(statement),
+        meaning=meaning(statement) if statement["private"] else None,
+        how_many=f"{how_many(statement)} {counted(statement)}",
         # In a script element "<" can begin what ends it early, or late.
         settings=json.dumps({"image_shape": generator.image_shape, "latent_dim": generator.latent_dim,
                              "latent_distribution": generator.latent_distribution,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datalens_tf import __version__, _text
-from datalens_tf.accounting.statement import how_many, round_up
+from datalens_tf.accounting.statement import counted, how_many, round_up
 
 LICENSE = """\
 The computation in this SavedModel was made by datalens_tf, under the Apache License, Version 2.0
@@ -44,8 +44,8 @@ def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics:
         "Guarantee": _guarantee(statement),
         "Intended use": _bullets(_USES),
         "Training data": (
-            f"`{statement['dataset']}`, {how_many(statement)} records, images of {shape}, {model['num_classes']} "
-            f"classes: {', '.join(model['class_names'])}."),
+            f"`{statement['dataset']}`, {how_many(statement)} {counted(statement)}, images of {shape}, "
+            f"{model['num_classes']} classes: {', '.join(model['class_names'])}."),
         "Utility": _utility(metrics, model["class_names"]),
         "Limits": _bullets([*_LIMITS, *(statement.get("not_covered", []) if statement["private"] else [])]),
         "Files": (
@@ -62,10 +62,12 @@ def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics:
 def _guarantee(statement: Mapping[str, Any]) -> str:
     if not statement["private"]:
         return "**None.** " + " ".join(statement.get("not_covered", []))
+    protected = f"What is protected is {statement['unit']}. " if statement.get("unit_setting") else ""
     others = ", ".join(f"{round_up(value)} ({name})" for name, value in statement["epsilon_by_accountant"].items())
     return (f"Differential privacy with epsilon = {round_up(statement['epsilon'])} and delta = {statement['delta']:g} "
             f"({statement['accountant']}; neighbours: {statement['adjacency']}), for the generator and for all that "
-            f"is drawn from it, however much. Epsilon by accountant: {others}. `privacy.txt` has the assumptions.")
+            f"is drawn from it, however much. {protected}Epsilon by accountant: {others}. `privacy.txt` has the "
+            "assumptions.")
 
 
 def _utility(metrics: Mapping[str, Any] | None, class_names: Sequence[str]) -> str:

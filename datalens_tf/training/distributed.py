@@ -81,14 +81,15 @@ class Share:
         self._lock: IO[str] | None = None
 
     def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int,
-             classes: Sequence[str] | None = None, pictures: Pictures | None = None) -> dict[str, Any]:
+             classes: Sequence[str] | None = None, pictures: Pictures | None = None, unit: str | None = None
+             ) -> dict[str, Any]:
         """An owner loads its own records; says what is public about them."""
         dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir, classes=classes,
-                               pictures=pictures)
+                               pictures=pictures, unit=unit)
         partitions = teacher_indices(dataset, num_teachers, seed)
         self._records = own_records(dataset, partitions)
-        return {"num_records": len(dataset), "image_shape": dataset.image_shape, "num_classes": dataset.num_classes,
-                "records_per_teacher": partitions.shape[1]}
+        return {"num_records": dataset.num_units, "image_shape": dataset.image_shape,
+                "num_classes": dataset.num_classes, "records_per_teacher": partitions.shape[1]}
 
     def receive(self, images: np.ndarray, labels: np.ndarray, partitions: np.ndarray) -> None:
         """Takes its records from the driver."""
@@ -508,13 +509,13 @@ class Owners:
         if "{owner}" not in config.dataset:
             raise InvalidArgumentError(f"Expected dataset={config.dataset!r} to contain {{owner}}, the owner's number: "
                                        "no record may be with two owners.")
-        self.name, self.usable, self.users = config.dataset, None, None
+        self.name, self.usable, self.owners, self.unit = config.dataset, None, None, config.unit
         num_owners = _validate.known("num_owners", config.num_owners, "to be the number of owners who keep the data")
         spans = share_spans(config.num_teachers, num_owners)
         self.actors = Actors(num_owners, options, owners=True)
         facts = self.actors.start(lambda number: [
             ("load", (config.dataset, data_dir, spans[number].stop - spans[number].start, config.partition_seed,
-                      config.classes, pictures))])
+                      config.classes, pictures, config.unit))])
         with contextlib.ExitStack() as undo:
             undo.callback(self.actors.close)
             check_owners(config, facts)
@@ -528,3 +529,8 @@ class Owners:
     def __len__(self) -> int:
         """Records of all owners."""
         return sum(self.num_records)
+
+    @property
+    def num_units(self) -> int:
+        """The public n: records, or units, of all owners."""
+        return len(self)

@@ -33,7 +33,8 @@ _TICK = 0.25  # seconds, after which the thread looks again
 def described(data: PublicFacts, adjacency: str, num_records: int) -> str:
     """Describes what was loaded by public facts: the number of records only where neighbours replace a record."""
     height, width, channels = data.image_shape
-    count = f"{num_records:,} records, " if adjacency == "replace-one" else ""
+    counted = "records" if data.unit is None else "units"
+    count = f"{num_records:,} {counted}, " if adjacency == "replace-one" else ""
     return (f"{data.name}: {count}{data.num_classes:,} classes, {height} x {width} "
             f"{'grey' if channels == 1 else 'colour'}")
 

@@ -19,6 +19,7 @@ from datalens_tf.classification import classifier as classifier_module
 from datalens_tf.classification import networks
 from datalens_tf.classification.classifier import DpSgd, PrivateClassifier
 from datalens_tf.classification.classifier_config import ClassifierConfig
+from datalens_tf.data.datasets import Units, to_unit
 from datalens_tf.errors import (
     BudgetExhaustedError,
     CheckpointError,
@@ -161,6 +162,25 @@ def test_adding_or_removing_a_record_changes_the_sum_by_at_most_the_sensitivity(
     for left_out in range(20):
         change = whole - training.compressed_sum(np.delete(np.arange(20), left_out), stream())
         assert 0 < np.linalg.norm(change) / _STEPS <= training.mechanism.l2_sensitivity / config.clip_norm
+
+
+def test_a_unit_changes_the_sum_by_at_most_the_sensitivity_and_by_its_average_gradient(monkeypatch):
+    monkeypatch.setattr(classifier_module, "_LARGEST_CHUNK", 3)
+    data = dataclasses.replace(DATA, units=Units.named("unit", np.array([3, 0, 3, 1, 3, 2, 3, 3] + [1] * 12)))
+    training, of = dp_sgd(CONFIG.replace(clip_norm=1e-2), data=data), data.units.of
+
+    def total(*units):
+        return training.compressed_sum(data.units.records(np.array(units, int)), stream())
+
+    whole = total(0, 1, 2, 3)
+    for unit in range(4):
+        change = whole - total(*(other for other in range(4) if other != unit))
+        assert 0.9 * np.sqrt(0.8) < np.linalg.norm(change) / _STEPS <= np.sqrt(0.8)
+        alone = [training._gradients(to_unit(DATA.images[[record] * 3]), DATA.labels[[record] * 3])[0]
+                 for record in np.flatnonzero(of == unit)]
+        positions, expected = training.mechanism.compress(np.mean(alone, 0))
+        np.testing.assert_allclose(change[positions], expected, atol=16)  # In units of 2^-20 C.
+    assert not total().any() and set(of[training._sampled(1)]) <= set(range(4))
 
 
 def test_chunks_and_padding_do_not_matter(monkeypatch):

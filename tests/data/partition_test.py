@@ -1,5 +1,6 @@
 """Partitions: disjoint, equal, public, and functions of the index alone."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datalens_tf.data.datasets import as_dataset
-from datalens_tf.data.partition import partition_indices, usable_indices, user_indices
+from datalens_tf.data.datasets import Units, as_dataset
+from datalens_tf.data.partition import UNIT_PLACES, partition_indices, teacher_indices, usable_indices, user_indices
 from datalens_tf.errors import DataError, InvalidArgumentError
 
 sizes = st.integers(1, 200).flatmap(lambda teachers: st.tuples(st.integers(teachers, 3000), st.just(teachers)))
@@ -51,6 +52,42 @@ def test_replacing_a_record_reaches_one_teacher_whatever_the_classes(labels, dat
     read_before = original[partition_indices(len(original), teachers, 3)]
     read_after = changed[partition_indices(len(changed), teachers, 3)]
     assert (read_before != read_after).any(axis=1).sum() <= 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 40), min_size=8, max_size=20), st.data())
+def test_replacing_a_unit_reaches_one_teacher_however_many_records_it_has(counts, data):
+    def read(counts, unusable):
+        """What teachers see, as (unit, number within it)."""
+        of = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+        rank = np.zeros(len(of), int)
+        for unit in range(len(counts)):
+            rank[of == unit] = np.arange(counts[unit])
+        dataset = dataclasses.replace(as_dataset(np.zeros((len(of), 8, 8), np.uint8), np.zeros(len(of), int), 2),
+                                      units=Units.named("unit", of), usable=of != unusable)
+        indices = teacher_indices(dataset, teachers, 3)
+        return np.stack([of[indices], rank[indices]], -1)
+
+    teachers, unit = data.draw(st.integers(1, 4)), data.draw(st.integers(0, len(counts) - 1))
+    changed = [*counts[:unit], data.draw(st.integers(1, 60)), *counts[unit + 1:]]
+    before, after = read(counts, None), read(changed, data.draw(st.sampled_from([None, unit])))
+    assert before.shape == after.shape == (teachers, len(counts) // teachers * UNIT_PLACES, 2)
+    assert (before != after).any((1, 2)).sum() <= 1
+    owners = [set(shard[:, 0]) for shard in before]
+    assert sum(map(len, owners)) == len(set.union(*owners))  # No unit is with two teachers.
+
+
+def test_units_have_equally_many_places_and_none_without_usable_records():
+    of = np.array([0] * 30 + [1] + [2] * 3)
+    dataset = dataclasses.replace(as_dataset(np.zeros((34, 8, 8), np.uint8), np.zeros(34, int), 2),
+                                  units=Units.named("unit", of), usable=np.arange(34) != 30)
+    shard = teacher_indices(dataset, 1, 0)[0]
+    assert len(shard) == 3 * UNIT_PLACES and np.bincount(of[shard], minlength=3)[1] == 0
+    assert min(np.bincount(of[shard], minlength=3)[[0, 2]]) >= UNIT_PLACES
+    only = dataclasses.replace(dataset, usable=np.zeros(34, bool))
+    assert len(teacher_indices(only, 3, 0)) == 3  # Who has nothing usable keeps what it has.
+    with pytest.raises(DataError, match="num_records=3 < num_teachers=4"):
+        teacher_indices(dataset, 4, 0)
 
 
 def test_shards_mix_records_stored_by_class():

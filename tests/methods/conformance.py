@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
 
 import numpy as np
@@ -232,6 +233,24 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         empty = self.make(tmp_path).fit(data.images, np.full(20, 9), num_classes=3).privacy_statement()
         for key in ("num_records", "epsilon", "epsilon_by_accountant", "num_charges", "num_steps"):
             assert empty[key] == run.privacy_statement()[key], key
+
+
+    @pytest.mark.once_per_family
+    def test_units_are_protected_and_the_number_of_their_records_is_told_nobody(self, tmp_path):
+        data, count = tiny.dataset(613), getattr(self.CONFIG, "num_users", None) or 20
+        run = self.make(tmp_path, unit="patient").fit(data.images, data.labels, units=np.arange(613) % count)
+        statement, text = run.privacy_statement(), " ".join(run.folder.statement_text.read_text().split())
+        assert statement["num_records"] == count and run.config.unit == statement["unit_setting"] == "patient"
+        assert statement["unit"] == "one patient (all the images that the patient has, with their labels)"
+        assert f"({count} units)" in text and "Had one patient (all the images that the patient has" in text
+        assert "People who are several patients" in text
+        exported = run.export(tmp_path / "export")
+        assert f"{count} units" in (exported / "assets.extra" / "MODEL_CARD.md").read_text()
+        for path in tmp_path.rglob("*"):
+            if path.is_file() and "private" not in path.relative_to(tmp_path).parts:
+                assert not re.search(rb"(?<![\w.])613(?![\w.])", path.read_bytes()), path
+        with pytest.raises(CheckpointError, match="other records|another configuration"):
+            self.make(tmp_path, unit="patient").fit(data.images, data.labels, units=(np.arange(613) + 1) // 2 % count)
 
 
 class UnlabelledRecordsConformance:

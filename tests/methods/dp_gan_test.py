@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
@@ -108,6 +109,40 @@ def test_adding_or_removing_a_record_changes_the_sum_by_at_most_the_clip_norm():
     for left_out in range(20):
         change = whole - model.clipped_sum(np.delete(everybody, left_out), np.delete(blur, left_out, 0))
         assert 0 < np.linalg.norm(change) * RESOLVED.clip_norm / _STEPS <= RESOLVED.clip_norm
+
+
+def test_a_unit_changes_the_sum_by_at_most_the_clip_norm_and_by_its_average_gradient(monkeypatch):
+    monkeypatch.setattr("datalens_tf.methods.dp_gan._CHUNK", 8)
+    images = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 1)).astype(np.uint8)
+    data = as_dataset(images, np.arange(30) % 3, 3, units=np.array([4, 1, 4, 0, 4, 4, 2, 3, 4, 0] + [4] * 20))
+    model = gan(data, RESOLVED.replace(clip_norm=0.05))
+    blur = np.random.default_rng(0).normal(0, 0.3, (30, 8, 8, 1)).astype(np.float32)
+
+    def total(*units):
+        chosen = data.units.records(np.array(units, int))
+        return model.clipped_sum(chosen, blur[chosen])
+
+    whole, of = total(0, 1, 2, 3, 4), data.units.of
+    for unit in range(5):
+        change = whole - total(*(other for other in range(5) if other != unit))
+        assert 0.9 < np.linalg.norm(change) / _STEPS <= 1
+        mine = np.flatnonzero(of == unit)  # One after the other.
+        gradients = [model.critic.per_example_gradients(
+            images[[record]] / np.float32(255) + blur[[record]], data.labels[[record]], model._real_loss)[0].numpy()
+            for record in mine]
+        expected = model.mechanism.clip(np.mean(gradients, 0)[None])[0].numpy()
+        np.testing.assert_allclose(change, expected, atol=16)  # In units of 2^-20 clip norms.
+    assert not total().any()
+    assert set(of[model._sampled(1)]) <= set(range(5))
+
+
+def test_a_unit_that_is_not_finite_adds_nothing_and_changes_no_other(monkeypatch):
+    data = as_dataset(np.zeros((6, 8, 8, 1), np.float32), np.arange(6) % 3, 3, units=np.array([0, 0, 0, 1, 1, 2]))
+    blur = np.random.default_rng(0).normal(0, 0.3, (6, 8, 8, 1)).astype(np.float32)
+    model, broken = gan(data), blur.copy()
+    broken[1] = np.nan
+    rest = model.clipped_sum(np.arange(3, 6), blur[3:])
+    np.testing.assert_array_equal(model.clipped_sum(np.arange(6), broken), rest)
 
 
 def test_chunks_and_padding_do_not_matter(monkeypatch):

@@ -20,6 +20,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -27,7 +28,7 @@ import numpy as np
 
 from datalens_tf import _files
 from datalens_tf.data import survey as surveys
-from datalens_tf.data.datasets import ONE_CLASS, SPLITS, Dataset, Pictures, check_images, listed
+from datalens_tf.data.datasets import ONE_CLASS, SPLITS, Dataset, Pictures, Units, check_images, listed
 from datalens_tf.data.sources import pictures as decoding
 from datalens_tf.errors import DataError, DataWarning
 from datalens_tf.settings import LARGEST_NUM_CLASSES
@@ -35,6 +36,7 @@ from datalens_tf.settings import LARGEST_NUM_CLASSES
 NAMES = {"folder:DIR": "pictures in one sub-folder per class, or with labels.csv, or --unlabelled"}
 PUBLIC_CLASSES = False
 PICTURES = True
+UNITS = True
 
 TABLE = "labels.csv"
 _FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
@@ -55,6 +57,7 @@ class _Listing:
       names: what identifies the records, [n].
       class_names: all classes.
       layout: how the folder lies.
+      units: whose pictures are whose, where units are asked for.
     """
 
     root: pathlib.Path
@@ -63,6 +66,7 @@ class _Listing:
     names: list[str]
     class_names: tuple[str, ...]
     layout: str
+    units: Units | None = None
 
     @property
     def slots(self) -> np.ndarray | None:
@@ -73,18 +77,18 @@ class _Listing:
 
 
 def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None,
-         pictures: Pictures) -> Dataset:
+         pictures: Pictures, unit: str | None = None) -> Dataset:
     """Loads a split; see `registry.Loader`.
 
     Pictures of undeclared classes are read as all others are: whether pictures can be read must not depend on what is
     used.
     """
     del data_dir
-    listing = _listing(name, split, classes, pictures)
+    listing = _listing(name, split, classes, pictures, unit)
     _check_dicom(name, listing.files)
     sources = (_inside(listing, file) for file in listing.files)
     dataset = dataset_of(name, sources, listing.files, listing.labels, listing.class_names, classes, pictures,
-                         slots=listing.slots)
+                         slots=listing.slots, units=listing.units)
     if split == "train" and classes is None:
         _warn_of_empty(listing)
     return dataset
@@ -92,7 +96,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
 
 def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequence[str], labels: Sequence[str],
                found: Sequence[str], declared: Sequence[str] | None, pictures: Pictures,
-               slots: np.ndarray | None = None) -> Dataset:
+               slots: np.ndarray | None = None, units: Units | None = None) -> Dataset:
     """Reads pictures and makes a data set of them.
 
     Args:
@@ -103,7 +107,7 @@ def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequ
       found: names of the classes that there are.
       declared: of those that were declared to be public.
       pictures: what becomes of them.
-      slots: see `Dataset`.
+      slots, units: see `Dataset`.
 
     Raises:
       DataError: pictures that cannot be read, all of them at once, unless they are to be skipped.
@@ -129,7 +133,7 @@ def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequ
         images[~usable] = 0
     return Dataset(images=images, labels=np.where(usable, places, 0), num_classes=len(names), name=name,
                    class_names=names, declared=declared is not None, usable=None if usable.all() else usable,
-                   slots=slots, unreadable=unreadable)
+                   slots=slots, units=units, unreadable=unreadable)
 
 
 def _some(sources: Iterator[decoding.Source | None], refused: dict[int, str]) -> Iterator[decoding.Source | None]:
@@ -140,9 +144,10 @@ def _some(sources: Iterator[decoding.Source | None], refused: dict[int, str]) ->
         yield source
 
 
-def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures) -> surveys.Survey:
+def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures, unit: str | None = None
+           ) -> surveys.Survey:
     """Surveys a folder by names and headers; see `registry.survey`."""
-    listing = _listing(name, "train", classes, pictures)
+    listing = _listing(name, "train", classes, pictures, unit)
     shape, names = pictures.image_shape, listing.class_names if classes is None else tuple(classes)
     refused: dict[int, str] = {}
     sources = [source or pathlib.Path(os.devnull) for source in _some(
@@ -159,16 +164,19 @@ def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures) -> s
     splits = {"train": listing.root, **({"test": listing.root.parent / "test"} if has_splits else {})}
     return surveys.Survey(
         public=surveys.SurveyedFacts(
-            name=name, num_records=len(listing.files), num_slots=len(set(listing.names)), class_names=names,
+            name=name, class_names=names, unit=unit,
+            num_records=len(listing.files) if listing.units is None else listing.units.count,
+            num_slots=len(set(listing.names)) if listing.units is None else listing.units.count,
             declared=classes is not None, image_shape=shape, layout=listing.layout, splits=splits,
             formats=tuple(sorted({pathlib.PurePath(file).suffix.lower() for file in listing.files}))),
         private=surveys.PrivateFacts(
-            class_counts=tuple(counts.values()), undeclared=undeclared,
+            class_counts=tuple(counts.values()), undeclared=undeclared, unit_sizes=surveys.extremes(listing.units),
             unreadable={listing.files[number]: failed[number] for number in sorted(failed)},
             sizes=(min(sizes), max(sizes)) if sizes else ()))
 
 
-def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pictures) -> _Listing:
+def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pictures, unit: str | None = None
+             ) -> _Listing:
     """The records of a split in their order."""
     root = pathlib.Path(name.partition(":")[2]).expanduser()
     found: tuple[str, ...]
@@ -196,7 +204,35 @@ def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pi
                         "pictures have no classes, or declare --classes.")
     rows.sort(key=lambda row: (_keyed_hash(row[2]), row[1]))
     files, labels, names = ([row[column] for row in rows] for column in range(3))
-    return _Listing(folder, files, labels, names, tuple(found), layout)
+    units = None if unit is None else Units.named(unit, np.array(_owners(name, folder, files, names, unit)))
+    return _Listing(folder, files, labels, names, tuple(found), layout, units)
+
+
+def _owners(name: str, folder: pathlib.Path, files: Sequence[str], names: Sequence[str], unit: str) -> list[str]:
+    """Whose each picture is: what the table has for it in the column, else what the pattern finds in its name."""
+    path, column = folder / TABLE, unit.lower()
+    titles = _cells(name, path)[0] if path.is_file() else []
+    if column in titles:
+        table = _table(name, path, (column,))
+        found = [table.get(file) for file in files]
+        where = f"in the column {unit} of {path}"
+    else:
+        try:
+            pattern = re.compile(unit)
+        except re.error as error:
+            raise DataError(f"{name}: expected unit={unit!r} to be a pattern: {error}.") from error
+        if pattern.groups != 1:
+            columns = f", which has the columns {listed(titles)}" if titles else ""
+            raise DataError(f"{name}: expected unit={unit!r} to be a column of {TABLE}{columns}, or a pattern on names "
+                            "of files with one group, such as '(P[0-9]+)_'.")
+        matches = [pattern.search(file_name) for file_name in names]
+        found = [None if match is None else match.group(1) for match in matches]
+        where = f"by the pattern {unit!r}"
+    without = [file for file, owner in zip(files, found) if not owner]
+    if without:
+        raise DataError(f"{name}: expected a unit for every file {where}, found none for {len(without)}: "
+                        f"{listed(without)}.")
+    return [owner for owner in found if owner]
 
 
 def _of_folders(name: str, root: pathlib.Path, folder: pathlib.Path, has_splits: bool,
@@ -228,8 +264,8 @@ def _of_table(name: str, root: pathlib.Path, folder: pathlib.Path, split: str | 
     return [(file, label, file) for file, label in table.items()], in_order(labels), TABLE
 
 
-def _table(name: str, path: pathlib.Path) -> dict[str, str]:
-    """Labels by file, as a table says."""
+def _cells(name: str, path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
+    """Titles of the columns, in small letters, and the other rows of a table."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             header = file.readline()
@@ -238,17 +274,22 @@ def _table(name: str, path: pathlib.Path) -> dict[str, str]:
             rows = [row for row in csv.reader(file, delimiter=separator) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{name}: cannot read {path} as a table: {error}.") from error
-    titles = [cell.strip().lower() for cell in rows[0]] if rows else []
+    return [cell.strip().lower() for cell in rows[0]] if rows else [], rows[1:]
+
+
+def _table(name: str, path: pathlib.Path, columns: Sequence[str] = LABEL_COLUMNS) -> dict[str, str]:
+    """Labels by file, as a table says; or texts of the first of these columns that there is."""
+    titles, rows = _cells(name, path)
     file_column, label_column = (next((titles.index(known) for known in wanted if known in titles), -1)
-                                 for wanted in (_FILE_COLUMNS, LABEL_COLUMNS))
+                                 for wanted in (_FILE_COLUMNS, columns))
     if min(file_column, label_column) < 0:
-        raise DataError(f"{name}: expected a first line with the columns file and label in {path}, got "
+        raise DataError(f"{name}: expected a first line with the columns file and {columns[0]} in {path}, got "
                         f"{listed(titles) or 'nothing'}.")
     table: dict[str, str] = {}
-    for number, cells in enumerate(rows[1:], 2):
+    for number, cells in enumerate(rows, 2):
         row = [cell.strip() for cell in cells]
         if len(row) <= max(file_column, label_column) or not (row[file_column] and row[label_column]):
-            raise DataError(f"{name}: expected a file and a label in row {number} of {path}.")
+            raise DataError(f"{name}: expected a file and a {columns[0]} in row {number} of {path}.")
         place = pathlib.PurePosixPath(row[file_column])
         if place.is_absolute() or ".." in place.parts:
             raise DataError(f"{name}: row {number} of {path} names a file outside of the folder.")

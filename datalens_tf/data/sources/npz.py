@@ -2,8 +2,8 @@
 
 `x_train` and `y_train` are other names of `x` and `y`.
 
-`user` is optional: integers or text that say who each record of `x` is of, for the federated methods. Labels have no
-names; of declared classes, label 0 is the first.
+`user` is optional: integers or text that say who each record of `x` is of, for the federated methods. Any array like it
+may be the unit. Labels have no names; of declared classes, label 0 is the first.
 """
 
 import contextlib
@@ -13,16 +13,18 @@ from collections.abc import Sequence
 
 from datalens_tf import _files
 from datalens_tf._text import first_line
-from datalens_tf.data.datasets import Dataset, as_dataset, check_images, check_users, checked_labels
+from datalens_tf.data.datasets import Dataset, as_dataset, check_images, check_users, checked_labels, listed
 from datalens_tf.errors import DataError
 
 NAMES = {"npz:FILE": "arrays x and y of a NumPy file, and x_test and y_test"}
 PUBLIC_CLASSES = False
+UNITS = True
 
 _LARGEST_LABELS = 2**29  # bytes of the labels of both splits: 67 million records
 
 
-def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None, unit: str | None = None
+         ) -> Dataset:
     """Loads a split; see `registry.Loader`."""
     del data_dir
     path = pathlib.Path(name.partition(":")[2]).expanduser()
@@ -53,15 +55,20 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
             if headers[images].shape[:1] != y.shape:
                 raise DataError(f"{name}: expected labels of shape {list(headers[images].shape[:1])}, one per image, "
                                 f"got {list(y.shape)}.")
-        if "user" in headers:
-            check_users(headers["user"], len(y), name)
+        for owners in {"user", unit} & set(headers):
+            check_users(headers[owners], len(y), name)
 
-    arrays = read(images, ["user"] if split == "train" else [], check)
+    if unit is not None and unit not in _names(path) - {images, labels}:
+        raise DataError(f"{name}: expected unit={unit!r} to be an array that says whose each record is, one of "
+                        f"{listed(sorted(_names(path) - {images, labels})) or 'none'}.")
+    owners = {"user", unit} - {None} if split == "train" else set()
+    arrays = read(images, sorted(owners), check)
+    people = {"users": arrays.get("user"), **({} if unit is None else {"units": arrays[unit], "unit": unit})}
     if classes is not None:
-        return as_dataset(arrays[images], y, name=name, classes=classes, users=arrays.get("user"))
+        return as_dataset(arrays[images], y, name=name, classes=classes, **people)
     # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.
     largest = [int(array.max()) for array in small.values() if array.dtype.kind in "iu" and array.size]
-    return as_dataset(arrays[images], y, 1 + max(largest), name=name, users=arrays.get("user"))
+    return as_dataset(arrays[images], y, 1 + max(largest), name=name, **people)
 
 
 def _names(path: pathlib.Path) -> set[str]:

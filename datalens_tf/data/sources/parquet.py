@@ -12,19 +12,23 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from datalens_tf._text import first_line
-from datalens_tf.data.datasets import ONE_CLASS, SPLITS, Dataset, Pictures
+from datalens_tf.data.datasets import ONE_CLASS, SPLITS, Dataset, Pictures, Units
 from datalens_tf.data.sources.folder import LABEL_COLUMNS, dataset_of, in_order
 from datalens_tf.errors import DataError
 
 NAMES = {"parquet:PLACE": "pictures in Parquet files, in the form of Hugging Face's datasets"}
 PUBLIC_CLASSES = False
 PICTURES = True
+UNITS = True
 
 _BATCH = 256  # pictures that are in memory before they are decoded
 
 
-def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None, pictures: Pictures) -> Dataset:
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None, pictures: Pictures,
+         unit: str | None = None) -> Dataset:
     """Loads a split; see `registry.Loader`."""
     del data_dir
     from pyarrow import parquet
@@ -49,7 +53,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
             raise DataError(f"{name}: expected at least two classes, found {', '.join(found) or 'none'} only. Give "
                             "--unlabelled if the pictures have no classes, or declare --classes.")
         return dataset_of(name, _contents(tables, image), [f"row {number}" for number in range(count)], labels, found,
-                          classes, pictures)
+                          classes, pictures, units=None if unit is None else _units(name, tables, unit))
     except DataError:
         raise
     except Exception as error:  # Readers of damaged files raise nearly anything.
@@ -86,6 +90,17 @@ def _columns(name: str, schema: Any, unlabelled: bool) -> tuple[str, str | None,
     about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     names = about.get(label, {}).get("names") if isinstance(about.get(label), dict) else None
     return images[0], label, tuple(map(str, names or ()))
+
+
+def _units(name: str, tables: Sequence[Any], unit: str) -> Units:
+    """Whose each row is, as a column says."""
+    if unit not in tables[0].schema_arrow.names:
+        raise DataError(f"{name}: expected unit={unit!r} to be a column, one of "
+                        f"{', '.join(tables[0].schema_arrow.names)}.")
+    owners = [value for table in tables for value in table.read(columns=[unit])[unit].to_pylist()]
+    if any(owner in (None, "") for owner in owners):
+        raise DataError(f"{name}: expected a value of {unit} in every row, found some without.")
+    return Units.named(unit, np.array(list(map(str, owners))))
 
 
 def _class_of(value: Any, known: Sequence[str]) -> str:

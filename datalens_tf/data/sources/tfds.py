@@ -10,7 +10,9 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import logging as absl_logging
+from numpy.typing import ArrayLike
 
 from datalens_tf._text import first_line
 from datalens_tf.data.datasets import Dataset, as_dataset
@@ -24,9 +26,11 @@ NAMES = {
     "tfds:FOLDER": "a folder prepared by TensorFlow Datasets, with its dataset_info.json",
 }
 PUBLIC_CLASSES = True
+UNITS = True
 
 
-def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None, unit: str | None = None
+         ) -> Dataset:
     """Loads a split; see `registry.Loader`."""
     del classes
     import tensorflow as tf
@@ -37,11 +41,12 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
         _check_split(builder, name, split)
         image, label = _image_and_label(tfds, builder.info, name)
         features = builder.info.features
+        owners = [] if unit is None else [checked_unit(name, features, unit)]
         try:
             records = builder.as_dataset(
                 split=split, shuffle_files=False,
                 read_config=_stored_order(tfds),
-                decoders=tfds.decode.PartialDecoding({image: features[image], label: features[label]}))
+                decoders=tfds.decode.PartialDecoding({key: features[key] for key in (image, label, *owners)}))
             # Not TFDS' own batch_size=-1, which pads smaller images with black.
             count = builder.info.splits[split].num_examples
             records = records.batch(count, drop_remainder=True).get_single_element()
@@ -50,7 +55,21 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
                             ) from error
     known = features[label]
     return as_dataset(records[image].numpy(), records[label].numpy(), known.num_classes, name=name,
-                      class_names=known.names)
+                      class_names=known.names, **({} if unit is None else named_units(unit, records[unit].numpy())))
+
+
+def checked_unit(name: str, features: Mapping[str, Any], unit: str) -> str:
+    """The feature that says whose each record is: a number or a text; raises DataError where it is none."""
+    if unit not in features or features[unit].shape != () or np.dtype(features[unit].np_dtype).kind not in "iuOSU":
+        raise DataError(f"{name}: expected unit={unit!r} to be a feature that is one number or text, got "
+                        f"{', '.join(features)}.")
+    return unit
+
+
+def named_units(unit: str, owners: ArrayLike) -> dict[str, Any]:
+    """The arguments of `as_dataset` that say whose each record is, by what a feature has [n]."""
+    owners = np.asarray(owners)
+    return {"units": owners if owners.dtype.kind in "iu" else owners.astype(str), "unit": unit}
 
 
 def tfds_records(name: str, source: str, data_dir: str | None, split: str, undecoded: str

@@ -102,6 +102,26 @@ def store_reduced(root, rows):
          "attributes": dict.fromkeys(("Male", *COLOURS), np.bool_)})
 
 
+def test_a_person_with_several_pictures_may_be_the_unit(official, rows, tmp_path, monkeypatch):
+    (tmp_path / "identity_CelebA.txt").write_text("".join(f"{file_name(i)} {100 - i // 3}\n" for i in range(len(rows))))
+    for path in official.iterdir():
+        if path.name != "identity_CelebA.txt":
+            (tmp_path / path.name).symlink_to(path)
+    data = load_dataset("celeba_gender", data_dir=str(tmp_path), unit="identity")
+    assert (data.num_units, data.unit, len(data)) == (4, "identity", TRAIN)
+    assert list(data.units.of) == [3 - i // 3 for i in range(TRAIN)]  # By their names.
+    store_reduced(tmp_path / "reduced", rows)
+    reduced = load_dataset("celeba_hair", data_dir=str(tmp_path / "reduced"), unit="identity")
+    assert reduced.num_units == TRAIN and list(reduced.units.of) == list(range(TRAIN))
+    assert load_dataset("celeba_hair", data_dir=str(tmp_path / "reduced"), split="test", unit="identity").units is None
+    for folder, unit in ((tmp_path, "Male"), (tmp_path / "reduced", "image"), (tmp_path / "reduced", "nobody")):
+        with pytest.raises(DataError, match=f"expected unit='{unit}' to be"):
+            load_dataset("celeba_gender", data_dir=str(folder), unit=unit)
+    (tmp_path / "identity_CelebA.txt").write_text(f"{file_name(0)} 1\n")
+    with pytest.raises(DataError, match=r"000002.jpg is in .* and not in identity_CelebA.txt"):
+        load_dataset("celeba_gender", data_dir=str(tmp_path), unit="identity")
+
+
 @pytest.mark.parametrize("name", ["celeba_gender", "celeba_hair"])
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_reduced_pictures_are_the_same_records(official, rows, tmp_path, name, split):

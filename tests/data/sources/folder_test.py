@@ -13,6 +13,7 @@ from tests import hostile_folder
 from tests.data.records import images_of, refused, write_folder
 
 SMALL = Pictures(image_size=(8, 8), color="grey")
+UNLABELLED = Pictures(image_size=(8, 8), color="grey", unlabelled=True)
 SKIP = Pictures(image_size=(8, 8), color="grey", skip_unreadable=True)
 
 
@@ -70,6 +71,31 @@ class TestLayouts:
         declared = load(tmp_path, classes=("dog", "yak"))
         assert declared.usable.sum() == 2 and len(declared) == 3
         assert registry.survey(f"folder:{tmp_path}").public.layout == "labels.csv"
+
+    def test_a_column_of_a_table_says_whose_pictures_are_whose(self, tmp_path):
+        write_folder(tmp_path, {"a.png": 1, "sub/b.png": 2, "c.png": 3, "d.png": 4})
+        (tmp_path / "labels.csv").write_text("file,Patient,label\na.png,p7,dog\nsub/b.png,p3,cat\nc.png,p7,cat\n")
+        dataset = load(tmp_path, unit="patient")
+        whose = {int(image[0, 0, 0]): int(unit) for image, unit in zip(dataset.images, dataset.units.of)}
+        assert whose == {1: 1, 2: 0, 3: 1} and (dataset.num_units, dataset.num_slots) == (2, 2)
+        survey = registry.survey(f"folder:{tmp_path}", pictures=SMALL, unit="patient")
+        assert (survey.public.num_records, survey.public.unit, survey.private.unit_sizes) == (2, "patient", (1, 2))
+        assert "which has the columns file, patient, label" in refused(load, tmp_path, unit="doctor")
+        # Without classes as well, where every file must have one.
+        assert "found none for 1: d.png" in refused(load, tmp_path, UNLABELLED, unit="patient")
+        (tmp_path / "d.png").unlink()
+        assert load(tmp_path, UNLABELLED, unit="patient").num_units == 2
+        (tmp_path / "labels.csv").write_text("file,patient,label\na.png,,dog\nsub/b.png,p3,cat\n")
+        assert "a file and a patient in row 2" in refused(load, tmp_path, unit="patient")
+
+    def test_a_pattern_on_names_says_whose_pictures_are_whose(self, tmp_path):
+        write_folder(tmp_path, {"cat/P1_a.png": 1, "cat/P22_a.png": 2, "dog/P1_b.png": 3, "dog/old/P22_b.png": 4})
+        dataset = load(tmp_path, unit="(P[0-9]+)_")
+        whose = {int(image[0, 0, 0]): int(unit) for image, unit in zip(dataset.images, dataset.units.of)}
+        assert whose == {1: 0, 2: 1, 3: 0, 4: 1} and dataset.num_units == 2
+        assert "found none for 2: " in refused(load, tmp_path, unit="(P1)_")
+        assert "one group" in refused(load, tmp_path, unit="P.*")
+        assert "to be a pattern: " in refused(load, tmp_path, unit="(P")
 
     def test_numbers_of_a_table_are_in_their_order(self, tmp_path):
         write_folder(tmp_path, {f"{number}.png": number for number in range(12)})

@@ -34,6 +34,18 @@ class TestNpz:
         np.savez(tmp_path / "data.npz", x=images_of(3), y=[0, 1, 0], user=users)
         assert "users of shape [3], integers or short text" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
 
+    @pytest.mark.parametrize("patients", [[7, 3, 7], ["b", "a", "b"]])
+    def test_an_array_says_whose_records_are_protected_together(self, tmp_path, patients):
+        np.savez(tmp_path / "data.npz", x=images_of(3), y=[0, 1, 0], patient=patients, x_test=images_of(2),
+                 y_test=[0, 1])
+        data = load_dataset(f"npz:{tmp_path}/data.npz", unit="patient")
+        assert (data.unit, data.num_units, data.units.of.tolist(), data.users) == ("patient", 2, [1, 0, 1], None)
+        assert load_dataset(f"npz:{tmp_path}/data.npz", split="test", unit="patient").units is None
+        assert load_dataset(f"npz:{tmp_path}/data.npz").units is None
+        assert "one of patient, x_test, y_test" in refused(load_dataset, f"npz:{tmp_path}/data.npz", unit="person")
+        assert "users of shape [3]" in refused(load_dataset, f"npz:{tmp_path}/data.npz", unit="y_test")
+        assert "nothing says whose" in refused(load_dataset, "digits", unit="patient")
+
     def test_without_test_split(self, tmp_path):
         np.savez(tmp_path / "data.npz", x=images_of(2), y=[0, 1])
         assert "x_test and y_test for the test split" in refused(

@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from datalens_tf.data.datasets import Pictures
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.errors import DataError
 from tests.data.records import refused
 
 SMALL = Pictures(image_size=(8, 8), color="grey")
@@ -48,6 +49,20 @@ def test_one_file_with_texts_for_labels(tmp_path):
     assert dataset.class_names == ("a", "b") and dataset.labels.tolist() == [1, 0, 1]
     alone = load_dataset(f"parquet:{tmp_path}/x.parquet", pictures=Pictures(image_size=(8, 8), unlabelled=True))
     assert alone.num_classes == 1 and len(alone) == 3
+
+
+def test_a_column_says_whose_rows_are_protected_together(tmp_path):
+    write(tmp_path / "x.parquet", [10, 20, 30], ["b", "a", "b"])
+    table = parquet.read_table(tmp_path / "x.parquet")
+    parquet.write_table(table.append_column("patient", [[9, 4, 9]]), tmp_path / "y.parquet")
+    pictures = Pictures(image_size=(8, 8))
+    data = load_dataset(f"parquet:{tmp_path}/y.parquet", pictures=pictures, unit="patient")
+    assert (data.unit, data.num_units, data.units.of.tolist()) == ("patient", 2, [1, 0, 1])
+    with pytest.raises(DataError, match="to be a column, one of image, label"):
+        load_dataset(f"parquet:{tmp_path}/x.parquet", pictures=pictures, unit="patient")
+    parquet.write_table(table.append_column("patient", [[9, None, 9]]), tmp_path / "z.parquet")
+    with pytest.raises(DataError, match="found some without"):
+        load_dataset(f"parquet:{tmp_path}/z.parquet", pictures=pictures, unit="patient")
 
 
 def test_rows_that_hold_no_picture_or_no_class_keep_their_places(tmp_path):

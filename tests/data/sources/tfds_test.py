@@ -36,6 +36,12 @@ class TestTensorFlowDatasets:
             assert dataset.class_names == ("even", "odd")
         assert "has no test split, only train" in refused(load_dataset, f"tfds:{tiny}", split="test")
 
+    def test_a_feature_says_whose_records_are_protected_together(self, tiny):
+        data = load_dataset(f"tfds:{tiny}", unit="kind")
+        assert (data.num_units, data.units.of.tolist(), data.labels.tolist()) == (2, [0, 1] * 25, [0, 1] * 25)
+        assert load_dataset(f"tfds:{tiny}", unit="caption").num_units == 1
+        assert "to be a feature that is one number or text" in refused(load_dataset, f"tfds:{tiny}", unit="picture")
+
     def test_damaged_files(self, tiny):
         file = next(tiny.glob("*.tfrecord-00001*"))
         whole = file.read_bytes()
