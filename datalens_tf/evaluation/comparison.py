@@ -183,11 +183,11 @@ def accuracy_charts(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         if not mine:
             continue
         made[dataset] = charts.accuracy_chart(
-            [{"label": f"{row['method']} ({row['protocol']})", "epsilon": float(row["epsilon"]),
+            [{"label": f"{row['method']} ({row['adjacency']}; {row['protocol']})", "epsilon": float(row["epsilon"]),
               "accuracy": float(row["accuracy"]), "std": float(row["std"]) if row["std"] else None} for row in mine],
-            {name: points
+            {f"{name} ({references.ADJACENCY[name]})": points
              for known in (references.ACCURACY, references.DPIMAGEBENCH)
-             for name, points in known.get(dataset, {}).items() if name in ("DataLens", "GS-WGAN", "DP-FETA")})
+             for name, points in known.get(dataset, {}).items() if name in references.ADJACENCY})
     return made
 
 

@@ -35,6 +35,9 @@ ACCURACY = {
         "PATE-GAN": {1.0: 0.3238, 10.0: 0.3796}},
 }
 
+# Neighbours that published epsilons are for, of the methods that are drawn beside ours.
+ADJACENCY = {"DataLens": "replace-one", "GS-WGAN": "replace-one", "DP-FETA": "add-or-remove-one"}
+
 # Of generators trained without privacy: data set -> the DataLens paper's DC-GAN.
 WITHOUT_PRIVACY = {"mnist": 0.9653, "fashion_mnist": 0.8032, "celeba_gender": 0.8149, "celeba_hair": 0.7678,
                    "places365": 0.7404}

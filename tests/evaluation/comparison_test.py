@@ -101,6 +101,14 @@ def test_the_plot_has_every_data_set(tmp_path):
     assert text.startswith(b"<?xml") and text == charts.svg_bytes(accuracy_charts(rows)["mnist"])
 
 
+def test_the_plot_names_the_neighbours_of_every_curve(tmp_path, monkeypatch):
+    monkeypatch.setattr(charts, "accuracy_chart",
+                        lambda ours, published: [*(point["label"] for point in ours), *published])
+    found, = accuracy_charts(table([read_result(folder(tmp_path, "a", metrics={"dataset": "mnist"}))])).values()
+    assert len(found) == 4 and all("replace-one" in name or "add-or-remove-one" in name for name in found)
+    assert "DP-FETA (add-or-remove-one)" in found
+
+
 @pytest.mark.parametrize("missing", ["method", "epsilon", "delta", "accountant", "adjacency"])
 @pytest.mark.parametrize("value", [None, [1], True])
 def test_rows_without_their_guarantee_are_refused(tmp_path, missing, value):
