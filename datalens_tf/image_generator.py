@@ -14,6 +14,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from etils import epy
 
 from datalens_tf import _checksums, _files, _validate
 from datalens_tf.config import PerformanceOptions
-from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.errors import DataWarning, InvalidArgumentError
 from datalens_tf.methods import registry, runs
 from datalens_tf.settings import declared
 
@@ -176,8 +177,8 @@ class ImageGenerator:
         text = f"ImageGenerator({', '.join(given)})"
         return text if self._folder is None else f"{text}, fitted: {self._summary()}"
 
-    def fit(self, images: Any, labels: Any = None, *, users: Any = None, run_dir: _files.PathLike | None = None,
-            resume: bool = False, progress: bool = True) -> Self:
+    def fit(self, images: Any, labels: Any = None, *, users: Any = None, units: Any = None,
+            run_dir: _files.PathLike | None = None, resume: bool = False, progress: bool = True) -> Self:
         """Trains; returns itself.
 
         Args:
@@ -185,6 +186,7 @@ class ImageGenerator:
             the path of a folder of pictures, of an `npz` or Parquet file, or the name of a data set.
           labels: integers or names, [n]; None where a path or a `tf.data.Dataset` has them, or nothing has.
           users: who each record is of, [n], for methods that protect users.
+          units: of which patient, for example, each record is, [n]: all that one has are protected together.
           run_dir: the run folder, whose part `private` never leaves; by default a temporary one.
           resume: continues the run in `run_dir`, which an interruption left.
           progress: whether stderr says what is done, and how long it may take.
@@ -200,7 +202,7 @@ class ImageGenerator:
             self._temporary = tempfile.TemporaryDirectory(prefix="datalens-")
         folder = pathlib.Path(run_dir if run_dir is not None else str(getattr(self._temporary, "name", "")))
         runs.check_folder(folder, resume=resume)
-        request = self._request(images, labels, users)
+        request = self._request(images, labels, users, units)
         options = PerformanceOptions(**{name: value for name, value in self.settings.items()
                                         if name in declared(PerformanceOptions)})
         with progresses.Progress(detail="normal" if progress else "quiet") as shown:
@@ -209,6 +211,8 @@ class ImageGenerator:
             runs.check_options(plan.config, options)
             if plan.chosen is not None and progress:
                 print(plan.chosen, file=sys.stderr)
+            if plan.warning is not None:
+                warnings.warn(plan.warning, DataWarning, stacklevel=2)
             runs.create(plan, folder)
             shown.epsilon = plan.config.epsilon
             runs.train(plan, folder, options=options, callbacks=[shown])
@@ -217,7 +221,7 @@ class ImageGenerator:
             self.__dict__.pop(drawer, None)
         return self
 
-    def _request(self, images: Any, labels: Any, users: Any) -> runs.Request:
+    def _request(self, images: Any, labels: Any, users: Any, units: Any) -> runs.Request:
         """The request for a run with these parameters."""
         classes = self._declared()
         given = {name: value for name, value in self.settings.items() if name not in declared(PerformanceOptions)}
@@ -225,12 +229,13 @@ class ImageGenerator:
                                                   ("classes", classes)) if value is not None}
         records = None
         if not arrays.is_place(images):
-            records = arrays.of_python(images, labels, classes=classes, users=users)
+            records = arrays.of_python(images, labels, classes=classes, users=users, units=units,
+                                       unit=self.settings.get("unit"))
             if self.unlabelled:
                 records = datasets.one_class(records)
             records = datasets.shaped(records, self._pictures())
             given["dataset"] = arrays.NAME
-        elif labels is not None or users is not None:
+        elif labels is not None or users is not None or units is not None:
             raise InvalidArgumentError(f"Expected no labels beside the path {os.fspath(images)!r}, whose data have "
                                        "their own: leave them out.")
         else:
@@ -411,8 +416,8 @@ class ImageGenerator:
 
 
 def fit(images: Any, labels: Any = None, method: str | None = None, epsilon: float | None = None, *,
-        users: Any = None, run_dir: _files.PathLike | None = None, resume: bool = False, progress: bool = True,
-        **params: Any) -> ImageGenerator:
+        users: Any = None, units: Any = None, run_dir: _files.PathLike | None = None, resume: bool = False,
+        progress: bool = True, **params: Any) -> ImageGenerator:
     """Trains a private generator of images: `ImageGenerator(method, epsilon, **params).fit(images, labels)`.
 
     Example:
@@ -426,7 +431,7 @@ def fit(images: Any, labels: Any = None, method: str | None = None, epsilon: flo
       ((10, 8, 8, 1), 3, True)
     """
     return ImageGenerator(method, epsilon, **params).fit(
-        images, labels, users=users, run_dir=run_dir, resume=resume, progress=progress)
+        images, labels, users=users, units=units, run_dir=run_dir, resume=resume, progress=progress)
 
 
 def load(path: _files.PathLike) -> ImageGenerator:

@@ -25,7 +25,8 @@ def is_place(images: Any) -> bool:
 
 
 def of_python(images: Any, labels: Any = None, *, classes: Sequence[str] | None = None,
-              class_names: Sequence[str] | None = None, users: Any = None) -> Dataset:
+              class_names: Sequence[str] | None = None, users: Any = None, units: Any = None,
+              unit: str | None = None) -> Dataset:
     """Records as a checked data set; their order is kept.
 
     Args:
@@ -35,6 +36,9 @@ def of_python(images: Any, labels: Any = None, *, classes: Sequence[str] | None 
       classes: names of the classes that are declared to be public; None takes those that the labels have.
       class_names: names of all classes, where they are known: labels are these names, or positions among them.
       users: who each record is of, [n]; None where nobody said.
+      units: of which patient, for example, each record is, [n]: all that one has are protected together. None where a
+        record is a unit.
+      unit: what units are called.
 
     Raises:
       DataError: something else; the line says how to convert it.
@@ -45,8 +49,9 @@ def of_python(images: Any, labels: Any = None, *, classes: Sequence[str] | None 
             raise DataError("Expected no labels beside a tf.data.Dataset, whose records have them: leave out labels.")
         images, labels = _of_tf_data(images)
     images = _array("images", images)
+    owners: dict[str, Any] = dict(users=users, units=units, unit=unit or datasets.UNIT)
     if labels is None:
-        return datasets.one_class(datasets.as_dataset(images, np.arange(len(images)) % 2, 2, name=NAME, users=users))
+        return datasets.one_class(datasets.as_dataset(images, np.arange(len(images)) % 2, 2, name=NAME, **owners))
     labels = _array("labels", labels)
     if class_names is not None:
         if len(class_names) == 1:
@@ -56,7 +61,7 @@ def of_python(images: Any, labels: Any = None, *, classes: Sequence[str] | None 
     if labels.dtype.kind == "O" and all(isinstance(label, (str, bytes)) for label in labels.flat):
         labels = labels.astype(str)
     if labels.dtype.kind != "U":
-        return datasets.as_dataset(images, labels, name=NAME, classes=classes, users=users)
+        return datasets.as_dataset(images, labels, name=NAME, classes=classes, **owners)
     found = in_order(set(labels.ravel().tolist()))
     places = {name: place for place, name in enumerate(found)}
     numbers = np.array([places[name] for name in labels.ravel()]).reshape(labels.shape)
@@ -64,7 +69,7 @@ def of_python(images: Any, labels: Any = None, *, classes: Sequence[str] | None 
         warnings.warn(f"the {len(found)} classes {datasets.listed(found)} were read from the labels, and are taken to "
                       "be public; classes=[...] declares them instead.", DataWarning, stacklevel=2)
     return datasets.as_dataset(images, numbers, None if classes is not None else len(found), name=NAME,
-                               class_names=found, classes=classes, users=users)
+                               class_names=found, classes=classes, **owners)
 
 
 def places_of(labels: Any, class_names: Sequence[str]) -> NDArray[np.int64]:

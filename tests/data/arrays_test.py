@@ -79,3 +79,9 @@ def test_data_sets_of_other_libraries_are_refused_with_the_line_that_converts_th
         arrays.of_python(hugging_face())
     with pytest.raises(DataError, match="np.stack"):
         arrays.of_python(torch())
+
+
+def test_units_are_protected_together():
+    dataset = arrays.of_python(IMAGES, LABELS, units=np.arange(12) // 4, unit="patient")
+    assert (dataset.unit, dataset.num_units, len(dataset)) == ("patient", 3, 12)
+    assert arrays.of_python(IMAGES, LABELS).unit is None
