@@ -123,6 +123,8 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "num_steps": num_charges - num_burnt,
         "noise_source": noise.description if event is not None else "none",
     }
+    if not private and "other_adjacency" in facts:  # No epsilon holds, by whatever relation.
+        facts["other_adjacency"] = None
     released = guarantee.released
     if guarantee.recalibrated:
         counts = {event: sum(charge.count for charge in charges if charge.unit == event)

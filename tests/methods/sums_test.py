@@ -111,6 +111,11 @@ def test_statements_name_their_neighbours_and_the_price_by_the_other_relation(tm
     assert "replacing one record changes" in text and "Public: the settings, the number of records," in text
 
 
+def test_predictable_noise_has_no_price_by_any_relation(tmp_path, monkeypatch):
+    run, _ = trained(dp_merf_test.CONFIG.replace(insecure_noise_seed=1), tmp_path, monkeypatch)
+    assert run.privacy_statement()["other_adjacency"] is None and run.privacy_statement()["epsilon"] is None
+
+
 def test_prices_by_both_relations_are_those_of_the_mechanisms():
     """Half of a candidate's votes, a root of two of products, up to two of embeddings: never beyond."""
     for adjacency in ADJACENCIES:
