@@ -47,6 +47,7 @@ def fixture_refusing_system(place, monkeypatch):
             raise shutil.Error([(f"{source}/{number}", f"{target}/{number}", str(OSError(
                 errno.ENOSPC, "No space left on device"))) for number in range(11)])
 
+    monkeypatch.setattr(shutil, "which", lambda name: name)  # The program, as it is when it is installed.
     monkeypatch.setattr(os, "access", lambda path, mode: path != place / "locked" and access(path, mode))
     monkeypatch.setattr(shutil, "copytree", full)
 

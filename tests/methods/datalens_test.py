@@ -149,7 +149,7 @@ def test_presets_and_changes():
     assert (run.config.top_k, run.config.noise_stddev, run.config.num_teachers) == (200, 5000.0, 100)
     with pytest.raises(InvalidArgumentError, match="preset='mnits'"):
         DataLens.from_preset("mnits")
-    with pytest.raises(InvalidArgumentError, match="method='gan'"):
+    with pytest.raises(InvalidArgumentError, match="Unknown method 'gan'"):
         synthesizer("gan")
 
 
