@@ -20,6 +20,7 @@ import tensorflow as tf
 from scipy import linalg
 
 from datalens_tf import _validate, rng
+from datalens_tf.auditing.findings import Finding
 from datalens_tf.auditing.releases import best_one_run_bound
 from datalens_tf.config import PerformanceOptions, VotingConfig
 from datalens_tf.data.datasets import Dataset, to_unit
@@ -35,6 +36,7 @@ from datalens_tf.training.trainer import WARMUP_CALL, Trainer, teacher_rounds
 PRIVACY_NOTE = (
     "Computed from private records: no epsilon covers what the training with canaries found, and the audited run is "
     "one more release of the same records, with a budget of its own.")
+AUDIT = "canaries"
 _SAMPLES_PER_CLASS = 500
 
 
@@ -72,7 +74,8 @@ class Canaries:
 def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.PathLike, *, num_canaries: int,
                    confidence: float = 0.95, seed: int = 0, options: PerformanceOptions = PerformanceOptions(),
                    callbacks: Sequence[Callback] = (), mechanism: Mechanism | None = None,
-                   noise: NoiseSource | None = None, progress: Callable[[Sequence], Any] = iter) -> dict[str, Any]:
+                   noise: NoiseSource | None = None, student: Callable[[VotingConfig], Student] = Student,
+                   progress: Callable[[Sequence], Any] = iter) -> dict[str, Any]:
     """Trains a run with canaries and attacks it; a JSON-able dictionary.
 
     Takes three times as long as the run: afterwards all teachers are trained again with all canaries, and with none,
@@ -85,7 +88,7 @@ def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.Pat
       num_canaries: M <= num_teachers.
       confidence: of the larger of the two bounds.
       seed: of canaries and coins.
-      options, callbacks, mechanism, noise: as for `Trainer`.
+      options, callbacks, mechanism, noise, student: as for `Trainer`.
       progress: wraps the steps of the second training.
 
     Returns:
@@ -105,13 +108,13 @@ def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.Pat
     # In a file, where the teachers can be found after the run.
     trainer = Trainer(config, canaries.insert(dataset, canaries.coins), run_dir, callbacks=callbacks,
                       options=dataclasses.replace(options, bank_memory_gb=0.0, distribute=None),
-                      mechanism=mechanism, noise=noise)
-    student = trainer.run()
+                      mechanism=mechanism, noise=noise, student=student)
+    generator = trainer.run()
     always = np.ones(num_canaries, bool)
     with_all, without = (
         TeacherBank(config, data.images, data.labels, partitions, trainer.mechanism, options)
         for data in (canaries.insert(dataset, always), canaries.insert(dataset, ~always)))
-    scores, largest_change = _attack_releases(trainer, with_all, without, num_canaries, progress)
+    scores, largest_change = _attack_releases(trainer, student(config), with_all, without, num_canaries, progress)
     data = canaries.insert(dataset, canaries.coins)
     trained = TeacherBank(config, data.images, data.labels, partitions, trainer.mechanism,
                           dataclasses.replace(options, bank_memory_gb=0.0), trainer.folder.bank)
@@ -123,7 +126,7 @@ def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.Pat
         "epsilon": trainer.ledger.spent(), "num_steps": len(trainer.releases), "num_teachers": config.num_teachers,
         "noise_stddev": config.noise_stddev, "confidence": confidence,
         "releases": best_one_run_bound(scores, canaries.coins, config.delta, each),
-        "generator": best_one_run_bound(_attack_generator(config, student, canaries, dataset), canaries.coins,
+        "generator": best_one_run_bound(_attack_generator(config, generator, canaries, dataset), canaries.coins,
                                         config.delta, each),
         "num_teachers_disturbed": _num_disturbed(trained, with_all, without, canaries.coins),
         "largest_change": largest_change, "sensitivity": trainer.mechanism.l2_sensitivity(config.batch_size),
@@ -131,15 +134,38 @@ def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.Pat
     }
 
 
-def _attack_releases(trainer: Trainer, with_all: TeacherBank, without: TeacherBank, num_canaries: int,
-                     progress: Callable[[Sequence], Any]) -> tuple[np.ndarray, float]:
+def findings(trained: dict[str, Any], confidence: float) -> list[Finding]:
+    """Findings of `audit_training`; each bound has this confidence."""
+    count = trained["releases"]["num_canaries"]
+
+    def guesses(name, what):
+        bound = trained[name]
+        return Finding(
+            audit=AUDIT, quantity="epsilon", lower_bound=bound["epsilon"], claimed=trained["epsilon"],
+            confidence=confidence, details=bound, private=True,
+            measured=f"{bound['num_correct']} of {bound['num_guesses']} guesses from {what} were right, of {count} "
+                     f"canaries in a run of {trained['num_steps']} steps")
+
+    return [
+        guesses("releases", "released sums"), guesses("generator", "synthetic images"),
+        Finding(audit="teachers", quantity="teachers that others' records changed", claimed=0.0, private=True,
+                lower_bound=float(trained["num_teachers_disturbed"]),
+                measured=f"The states of {trained['num_teachers']} teachers, bit by bit"),
+        Finding(audit="neighbours", quantity="share of the sensitivity", claimed=1.0, private=True,
+                lower_bound=trained["largest_change"] / trained["sensitivity"],
+                details={name: trained[name] for name in ("largest_change", "sensitivity")},
+                measured=f"What a step sums of votes, with a canary and without, for {count} canaries")]
+
+
+def _attack_releases(trainer: Trainer, student: Student, with_all: TeacherBank, without: TeacherBank,
+                     num_canaries: int, progress: Callable[[Sequence], Any]) -> tuple[np.ndarray, float]:
     """Scores of the coins, float64 [M], and the largest l2 change of votes in a step by one canary.
 
     Released sum = votes without canaries + sum_i coin_i * (what canary i changes) + noise: the best linear guess of the
     coins, which are 1/2 +- 1/2 before anything is released, solves a ridge regression.
     """
     config, releases = trainer.config, trainer.releases
-    student, banks = Student(config), (with_all, without)
+    banks = with_all, without
     own = [_OwnVotes(config, trainer.mechanism, num_canaries) for _ in banks]
     gram, moment, largest = np.zeros((num_canaries, num_canaries)), np.zeros(num_canaries), 0.0
     for done in range(0, config.warmup_teacher_steps, WARMUP_CALL):

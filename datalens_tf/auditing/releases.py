@@ -13,7 +13,6 @@ from scipy import stats
 
 from datalens_tf import _validate, rng
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import VotingConfig
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
@@ -207,7 +206,7 @@ def audit_releases(config: VotingConfig, *, trials: int, num_canaries: int, conf
       config: num_steps may be None, for all that the budget pays for.
       trials: runs in each of two worlds.
       num_canaries: of the attack on one run, <= num_teachers.
-      confidence: of the larger of the two bounds.
+      confidence: of both bounds together.
       progress: wraps the trials, to show them.
 
     Raises:
@@ -229,40 +228,9 @@ def audit_releases(config: VotingConfig, *, trials: int, num_canaries: int, conf
     one = best_one_run_bound(*attack_one_run(mechanism, noise, dimension=4 * mechanism.top_k, num_canaries=num_canaries,
                                              **run), config.delta, each)
     claimed = accountants.epsilon(event, steps, config.delta, config.accountant)
-    bound = max(many, one["epsilon"])
     return {
         "claimed": {"epsilon": claimed, "epsilon_budget": config.epsilon, "delta": config.delta,
                     "accountant": config.accountant, "num_steps": steps, "noise_stddev": config.noise_stddev,
                     "top_k": mechanism.top_k, "batch_size": config.batch_size, "num_teachers": config.num_teachers},
-        "epsilon_lower_bound": bound, "confidence": confidence, "verdict": verdict(claimed, bound),
         "many_runs": {"epsilon": many, "trials": 2 * trials}, "one_run": one, "noise": noise.description,
     }
-
-
-def with_training(report: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
-    """The reports of `audit_releases` and of `canaries.audit_training`, each with half of the risk, as one.
-
-    Args:
-      report, training: made with the same settings, and with confidence 1 - (1 - c) / 2 each, for c in all.
-    """
-    bound = max(report["epsilon_lower_bound"], training["releases"]["epsilon"], training["generator"]["epsilon"])
-    return {**report, "training": training, "epsilon_lower_bound": bound,
-            "confidence": 1 - 2 * (1 - report["confidence"]),
-            "verdict": verdict(min(report["claimed"]["epsilon"], training["epsilon"]), bound,
-                               training["num_teachers_disturbed"],
-                               training["largest_change"] / training["sensitivity"])}
-
-
-def verdict(claimed: float, bound: float, num_disturbed: int = 0, share_of_sensitivity: float = 0.0) -> str:
-    """The verdict in one sentence or two; begins with CAUGHT where something is wrong."""
-    if bound > claimed:
-        return (f"CAUGHT: attacks show an epsilon of at least {bound:.4f}, more than the {round_up(claimed)} that is "
-                "claimed. Do not release anything that this mechanism made.")
-    if num_disturbed:
-        return (f"CAUGHT: {num_disturbed} teachers depend on records of other teachers, so the claimed "
-                f"{round_up(claimed)} does not hold. Do not release anything that this training made.")
-    if share_of_sensitivity > 1:
-        return (f"CAUGHT: a record changed the votes by {share_of_sensitivity:.2f} times the sensitivity that is "
-                "charged for. Do not release anything that this mechanism made.")
-    return (f"Attacks show an epsilon of at least {bound:.4f}; {round_up(claimed)} is claimed. That refutes nothing, "
-            "and proves nothing either.")

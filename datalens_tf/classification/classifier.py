@@ -30,12 +30,14 @@ from datalens_tf.data.datasets import UNIT, Dataset, as_dataset, sound, to_unit,
 from datalens_tf.data.identity import identity_of
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
+from datalens_tf.mechanisms.norm_topk import NormTopKSum
 from datalens_tf.models.per_example import averages
 from datalens_tf.training.callbacks import Callback, Stage
 from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.progress import described
 from datalens_tf.training.results import make_results_folder, results_folder
 from datalens_tf.training.run_folder import RunFolder, opened_any
+from datalens_tf.training.sampled import SampledSums
 
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient, of all weights together, is clipped to the l2 norm {clip_norm:g}, and of that "
@@ -145,7 +147,7 @@ class PrivateClassifier(Interruptible):
                    "features_digest": None if features is None else networks.digest(features)}
         config = self.config = config.replace(**digests).resolved(config.known_records(dataset.num_units))
         # The sampling probability is that of all records, or of the public bound on them.
-        training = DpSgd(config, usable_only(dataset), model, features, noise_source(config))
+        training = self.learner_class()(config, usable_only(dataset), model, features, noise_source(config))
         event = config.step_event()
         for callback in self._callbacks:
             callback.on_plan(described(dataset, config.adjacency, dataset.num_units), [
@@ -192,6 +194,11 @@ class PrivateClassifier(Interruptible):
             raise CheckpointError(f"{self.folder.path} holds no privacy statement: train to the end first.")
         return verification.run_statement(self.folder.path)
 
+    @classmethod
+    def learner_class(cls) -> "type[DpSgd]":
+        """Class that trains, by sums over sampled records."""
+        return DpSgd
+
     def _networks(self, config: ClassifierConfig) -> tuple[tf.keras.Model, tf.keras.Model | None]:
         """The model to train and the features, or None for none; checked."""
         features = self._features
@@ -225,7 +232,7 @@ class PrivateClassifier(Interruptible):
         self.folder.seal()
 
 
-class DpSgd:
+class DpSgd(SampledSums):
     """The training itself.
 
     Args:
@@ -235,6 +242,8 @@ class DpSgd:
       features: through which it sees the images, or None.
       noise: of the releases.
     """
+
+    mechanism: NormTopKSum
 
     def __init__(self, config: ClassifierConfig, dataset: Dataset, model: tf.keras.Model,
                  features: tf.keras.Model | None, noise: NoiseSource):
@@ -264,8 +273,7 @@ class DpSgd:
 
     def train(self, step: int, charge: int = 0) -> float:
         """One charged step; returns the length of the noisy gradient, which is released anyway."""
-        total = self.compressed_sum(self._sampled(step), secret_stream(self._config, "dropout", step))
-        gradient = self.mechanism.privatize(total, self.noise, charge) / self._config.batch_size
+        gradient = self.noisy_sum(step, charge) / self._config.batch_size
         rate = learning_rate(self._config, step)
         for weight, part in zip(self._weights, self._gradients.unflatten(tf.constant(gradient, tf.float32))):
             weight.assign_sub(rate * part)
@@ -276,6 +284,20 @@ class DpSgd:
         for weight, average in zip(self._weights, self._average):
             average.assign(decay * average + (1 - decay) * weight)
         return float(np.linalg.norm(gradient))
+
+    @property
+    def num_parameters(self) -> int:
+        return self._gradients.num_parameters
+
+    def bounded(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+        found = np.zeros(vectors.shape)
+        for row, vector in zip(found, vectors):
+            positions, units = self.mechanism.compress(vector)
+            row[positions] = units
+        return found
+
+    def bounded_sum(self, chosen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
+        return self.compressed_sum(chosen, secret_stream(self._config, "dropout", step))
 
     def compressed_sum(self, chosen: NDArray[np.int64], stream: np.random.Generator | SecretStream
                        ) -> NDArray[np.float64]:
@@ -305,8 +327,7 @@ class DpSgd:
                                         *self._gradients.masks(stream, self._chunk))
             yield from gradients[:len(indices)]
 
-    def _sampled(self, step: int) -> NDArray[np.int64]:
-        """Indices of this step's records: each unit's with probability q, independently, unknown to anybody."""
+    def sampled(self, step: int) -> NDArray[np.int64]:
         probability = _validate.known("sampling_probability", self._config.sampling_probability)
         count = len(self._labels) if self._units is None else self._units.count
         chosen = poisson_sample(self._config, count, probability, "sampling", step)

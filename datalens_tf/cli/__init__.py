@@ -29,6 +29,7 @@ from datalens_tf.settings import check_magnitudes
 with epy.lazy_imports():
     from datalens_tf.cli import (
         advise,
+        audit,
         check,
         classify,
         doctor,
@@ -62,7 +63,7 @@ COMMANDS = {
     "methods": (methods, "list the methods of train, and when to choose which"),
     "plan": (plan, "recommend top_k, vote_threshold and noise for a budget"),
     "privacy": (privacy, "account for privacy without training"),
-    "audit": (privacy, "attack the releases of a run, and bound its epsilon from below"),
+    "audit": (audit, "attack a run's method, and bound its epsilon from below"),
     "classify": (classify, "train a differentially private classifier"),
     "pate-classify": (pate, "train a classifier by PATE: teachers on sensitive records label public images"),
     "doctor": (doctor, "say whether this installation and this machine can train"),

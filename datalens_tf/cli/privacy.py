@@ -1,41 +1,35 @@
-"""`datalens privacy` and `audit`: what releases cost, and what attacks on them find."""
+"""`datalens privacy`: what releases cost."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import sys
 from typing import Any
 
 from etils import epy
 
-from datalens_tf import _files, _validate
+from datalens_tf import _validate
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
-from datalens_tf.config import ACCOUNTANTS, DataFacts, MethodConfig, PerformanceOptions, VotingConfig
-from datalens_tf.errors import DataLensError, InvalidArgumentError
-from datalens_tf.methods import registry, runs
+from datalens_tf.config import ACCOUNTANTS, DataFacts, MethodConfig, VotingConfig
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.methods import registry
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
     from datalens_tf.accounting import accountants as prices
     from datalens_tf.accounting import ledger as ledgers
     from datalens_tf.accounting import statement as statements
-    from datalens_tf.auditing import canaries, releases
-    from datalens_tf.data import datasets
-    from datalens_tf.data import registry as data_registry
     from datalens_tf.methods import embedding, sums
     from datalens_tf.planning import pricing
-    from datalens_tf.training import progress, results
 
 # What is asked about settings is about those of the default method.
 _OF_ALL = ("epsilon", "delta", "adjacency")
 _PRIVACY = ("top_k", "noise_stddev", "batch_size", "num_steps", *_OF_ALL)
 _STATED = DataFacts(num_records=60_000, image_shape=(28, 28, 1), num_classes=10)  # where nothing else is said
-_AUDIT = ("num_teachers", *_PRIVACY[:-1], "allow_large_delta", "warmup_teacher_steps")
 
 
 def _add_privacy_arguments(parser: Parser) -> None:
@@ -51,24 +45,6 @@ def _add_privacy_arguments(parser: Parser) -> None:
                              "same records")
     parser.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
     add_settings(parser, registry.config_class(registry.DEFAULT), _PRIVACY)
-
-
-def _add_audit_arguments(parser: Parser) -> None:
-    parser.add_argument("--run_dir", default=None, help="take the settings of this run")
-    parser.add_argument("--preset", metavar="NAME", help=common.preset_help())
-    parser.add_argument("--train", action="store_true", default=False,
-                        help="also train a run with canaries among the records, and attack it and its generator; takes "
-                             "three times as long as the run, which is in audited_run of the output folder and can be "
-                             "deleted afterwards")
-    parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
-    parser.add_argument("--trials", type=int, default=1000, help="runs in each of two neighbouring worlds")
-    parser.add_argument("--num_canaries", type=int, default=None,
-                        help="of the attack on one run; by default 1,000, or as many as there are teachers")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the bound")
-    parser.add_argument("--output_dir", default=None,
-                        help="folder of audit.json; by default the run folder, with --train its private/evaluation")
-    running.add_progress_arguments(parser)
-    add_settings(parser, registry.config_class(registry.DEFAULT), _AUDIT)
 
 
 def _privacy(args: argparse.Namespace) -> None:
@@ -153,69 +129,4 @@ def _neighbours_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _audit(args: argparse.Namespace) -> None:
-    """`datalens audit`."""
-    kind = registry.config_class(registry.DEFAULT)
-    folder = pathlib.Path(args.run_dir) if args.run_dir else None
-    if folder is None and not hasattr(args, "preset"):
-        raise InvalidArgumentError("Missing --run_dir or --preset: say what to audit, for example --preset mnist.")
-    config = runs.stored_config(folder) if folder else common.preset_config(args)
-    if not (isinstance(config, kind) and isinstance(config, VotingConfig)):
-        raise InvalidArgumentError(f"Expected a run of the method {registry.DEFAULT} to audit, got one of "
-                                   f"{config.method}.")
-    config = config.replace(**given_settings(args, kind))
-
-    if args.train and folder and args.output_dir is None:  # It looks at records.
-        target = results.make_results_folder(folder)
-    else:
-        target = pathlib.Path(args.output_dir or folder or ".")
-    with _files.clear_os_errors(target):
-        target.mkdir(parents=True, exist_ok=True)
-
-    count = min(1000, config.num_teachers) if args.num_canaries is None else args.num_canaries
-    # Each half of the audit may be wrong with half of the probability.
-    confidence = 1 - (1 - args.confidence) / 2 if args.train else args.confidence
-    with running.shown(args) as shown:
-        shown.epsilon = config.epsilon
-        names = iter(("runs in two worlds", "one run with canaries"))
-        report = releases.audit_releases(config, trials=args.trials, num_canaries=count, confidence=confidence,
-                                         progress=lambda values: shown.watched(values, next(names)))
-        if args.train:
-            training = _audited_training(args, config, target / "audited_run", count, confidence, shown)
-            report = releases.with_training(report, training)
-    _files.atomic_write(target / "audit.json", json.dumps(report, indent=2) + "\n")
-    print(f"{report['verdict']}\n{args.confidence:.0%} confidence; many runs: {report['many_runs']['epsilon']:.4f}, "
-          f"one run with {count} canaries: {report['one_run']['epsilon']:.4f}")
-    if args.train:
-        found = report["training"]
-        print(f"a trained run with {count} canaries: from its releases {found['releases']['epsilon']:.4f}, from its "
-              f"generator {found['generator']['epsilon']:.4f}\n{found['num_teachers_disturbed']} of "
-              f"{found['num_teachers']} teachers depend on records of others; a record changed a step's votes by "
-              f"{found['largest_change']:.1f}, of {found['sensitivity']:.1f} that are charged for\n"
-              f"{found['privacy_note']}")
-    print(target / "audit.json")
-    if report["verdict"].startswith("CAUGHT"):
-        raise DataLensError("The audit caught a mechanism that is less private than it claims.")
-
-
-def _audited_training(args: argparse.Namespace, config: VotingConfig, folder: pathlib.Path, num_canaries: int,
-                      confidence: float, shown: progress.Progress) -> dict[str, Any]:
-    """Trains a run with canaries in the folder, and attacks it."""
-    common.one_core_per_operation(os.cpu_count() or 1)
-    place = config.dataset
-    if args.run_dir is not None:
-        place, _ = runs.data_of_run(pathlib.Path(args.run_dir), config.dataset)
-    loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes,
-                                        pictures=common.pictures(args, place, config.image_shape,
-                                                                 num_classes=config.num_classes,
-                                                                 skip_unreadable=config.skip_unreadable),
-                                        unit=config.unit)
-    dataset = dataclasses.replace(loaded, name=config.dataset)
-    config = datasets.with_data(config, dataset)
-    return canaries.audit_training(
-        config, dataset, folder, num_canaries=num_canaries, confidence=confidence,
-        options=PerformanceOptions(num_threads=os.cpu_count()), callbacks=[shown],
-        progress=lambda values: shown.watched(values, "train again"))
-
-
-COMMANDS = {"privacy": Command(_add_privacy_arguments, _privacy), "audit": Command(_add_audit_arguments, _audit)}
+COMMANDS = {"privacy": Command(_add_privacy_arguments, _privacy)}

@@ -33,6 +33,7 @@ from datalens_tf import _validate, rng
 from datalens_tf.config import BoundedConfig, MethodConfig
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.settings import at_least, between, one_of, positive, setting
+from datalens_tf.training.sampled import SampledSums
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 with epy.lazy_imports():
@@ -146,7 +147,7 @@ _ASSUMPTIONS = (
 _CHUNK = 64  # examples whose gradients are in memory at once
 
 
-class PrivateGan(Learner):
+class PrivateGan(SampledSums, Learner):
     """Generator and discriminator.
 
     Args:
@@ -175,10 +176,7 @@ class PrivateGan(Learner):
     def train(self, step: int, charge: int) -> float:
         """One charged step of the discriminator, and of the generator where it is its turn; returns its last loss."""
         config, stream = self._config, rng.stream(self._config.seed, "gan", step)
-        chosen = self._sampled(step)
-        secret = noises.secret_stream(self._config, "instance noise", step)
-        total = self.clipped_sum(chosen, self._blur(secret, len(chosen)))
-        noisy = self.mechanism.privatize(total, self.noise, charge) / config.batch_size
+        noisy = self.noisy_sum(step, charge) / config.batch_size
         count = config.generator_batch_size
         latents = draw_latents(config, stream, count)
         labels = stream.integers(0, config.data.num_classes, count)
@@ -202,6 +200,17 @@ class PrivateGan(Learner):
                      "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in "
                      "interruptions.",
             seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
+
+    @property
+    def num_parameters(self) -> int:
+        return self.critic.num_parameters
+
+    def bounded(self, vectors: np.ndarray) -> np.ndarray:
+        return self.mechanism.clip(vectors).numpy().astype(np.float64)
+
+    def bounded_sum(self, chosen: np.ndarray, step: int) -> np.ndarray:
+        secret = noises.secret_stream(self._config, "instance noise", step)
+        return self.clipped_sum(chosen, self._blur(secret, len(chosen)))
 
     def clipped_sum(self, chosen: np.ndarray, blur: np.ndarray) -> np.ndarray:
         """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d].
@@ -231,8 +240,7 @@ class PrivateGan(Learner):
             noise = np.resize(blur[start:start + _CHUNK], (_CHUNK, *blur.shape[1:]))
             yield datasets.to_unit(self._dataset.images[filled]) + noise, self._dataset.labels[filled], len(indices)
 
-    def _sampled(self, step: int) -> np.ndarray:
-        """Indices of this step's records: each unit's with probability q, independently, unknown to anybody."""
+    def sampled(self, step: int) -> np.ndarray:
         units = self._dataset.units
         chosen = noises.poisson_sample(self._config, self._dataset.num_units, self.mechanism.sampling_probability,
                                        "sampling", step)
@@ -315,6 +323,11 @@ class DpGan(LoopSynthesizer[DpGanConfig]):
 
     config_class = DpGanConfig
 
+    @classmethod
+    def learner_class(cls) -> type[PrivateGan]:
+        """Class that trains, by sums over sampled records."""
+        return PrivateGan
+
     def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> PrivateGan:
         # The sampling probability is that of all records.
-        return PrivateGan(self.config, datasets.usable_only(dataset), noise)
+        return self.learner_class()(self.config, datasets.usable_only(dataset), noise)

@@ -440,7 +440,7 @@ def main():
     args = parser.parse_args()
     os.chdir(pathlib.Path(__file__).resolve().parents[2])
     collect_flags()
-    from datalens_tf.auditing import releases as audit
+    from datalens_tf.auditing import families
     from datalens_tf.training import trainer
 
     failures, total = [], 0
@@ -457,7 +457,7 @@ def main():
                 patched = contextlib.ExitStack()
                 if entry is command_line:
                     patched.enter_context(replaced(trainer.Trainer, "run", Quick()))
-                    patched.enter_context(replaced(audit, "audit_releases", Quick()))
+                    patched.enter_context(replaced(families, "audit", Quick()))
                 try:
                     with patched, contextlib.redirect_stderr(nowhere):
                         entry(random, folder)

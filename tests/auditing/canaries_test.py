@@ -12,25 +12,17 @@ from datalens_tf.auditing.canaries import Canaries, audit_training
 from datalens_tf.auditing.releases import best_one_run_bound
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource, RoundedGaussianNoise
+from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.training import teachers
 from datalens_tf.training import trainer as trainer_module
+from tests.auditing.no_noise import NoNoise
 from tests.training import tiny
 
 N = 240
 CONFIG = tiny.CONFIG.replace(num_teachers=N, noise_stddev=60.0, num_steps=4, epsilon=1e3, insecure_noise_seed=None)
 DATASET = tiny.dataset(2 * N)
 OPTIONS = PerformanceOptions(chunk_size=40)
-
-
-class NoNoise(NoiseSource):
-    """Noise that somebody switched off."""
-
-    is_secure, description, caveat = False, "none", "none"
-
-    def draw(self, shape, stddev, index):
-        return np.zeros(shape)
 
 
 def audit(folder, num_teachers=N, **changes):

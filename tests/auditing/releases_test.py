@@ -1,14 +1,12 @@
 """The audit: never above the truth, not far below it where there is much to see, and awake when privacy is off."""
 
 import dataclasses
-import json
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from datalens_tf import cli
 from datalens_tf.accounting import accountants
 from datalens_tf.auditing.releases import (
     attack_one_run,
@@ -16,11 +14,9 @@ from datalens_tf.auditing.releases import (
     best_one_run_bound,
     many_runs_bound,
     one_run_bound,
-    verdict,
 )
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms import InsecureSeededNoise, RoundedGaussianNoise, TopAgg
-from datalens_tf.methods.registry import preset
 
 MECHANISM = TopAgg(num_teachers=400, top_k=5, clip=None, noise_stddev=30.0, vote_threshold=0.5)
 RUN = {"batch_size": 3, "num_steps": 20, "top_k": 5}
@@ -91,7 +87,7 @@ def test_noise_that_is_off_is_caught():
     many = many_runs_bound(*attack_releases(off, RoundedGaussianNoise(), trials=400, **RUN), 1e-5)
     scores, coins = attack_one_run(off, RoundedGaussianNoise(), dimension=4000, num_canaries=400, **RUN)
     one = best_one_run_bound(scores, coins, 1e-5)
-    assert many > 3 and one["epsilon"] > 3 and "CAUGHT" in verdict(CLAIMED, many)
+    assert many > 3 and one["epsilon"] > 3
 
 
 def test_noise_that_is_much_too_small_or_repeats_is_caught():
@@ -112,43 +108,3 @@ def test_bad_arguments_are_named():
         one_run_bound(5, 4, 10, 0.0)
     with pytest.raises(InvalidArgumentError, match="confidence=1"):
         one_run_bound(4, 4, 10, 0.0, 1)
-
-
-def test_on_the_command_line(tmp_path, capsys):
-    # At the usual 0.95, more than once in a million times a bound would be above what is claimed.
-    flags = ["audit", "--preset=digits", "--trials=30", "--num_canaries=50", "--confidence=0.999999",
-             f"--output_dir={tmp_path / 'out'}"]
-    assert cli.main(flags) == 0
-    found = json.loads((tmp_path / "out" / "audit.json").read_text())
-    claimed = found["claimed"]
-    assert claimed["epsilon"] <= preset("digits", claimed["epsilon_budget"]).epsilon
-    assert 0 <= found["epsilon_lower_bound"] < claimed["epsilon"] and found["confidence"] == 0.999999
-    assert found["epsilon_lower_bound"] == max(found["many_runs"]["epsilon"], found["one_run"]["epsilon"])
-    assert f"{found['epsilon_lower_bound']:.4f}" in capsys.readouterr().out
-    for extra, message in (["--trials=3"], "trials=3 >= 8"), (["--num_canaries=100000"], "num_canaries=100000 <="), (
-            ["--confidence=2"], "confidence=2"):
-        assert cli.main([*flags, *extra]) == 2
-        error = capsys.readouterr().err
-        assert message in error and len(error.strip().splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_training_with_canaries_on_the_command_line(tmp_path, capsys):
-    (tmp_path / "config.json").write_text(preset("digits", 10).to_json())
-    flags = ["audit", f"--run_dir={tmp_path}", "--trials=30", "--num_teachers=40", "--num_canaries=40", "--num_steps=2",
-             "--warmup_teacher_steps=2", "--train"]
-    assert cli.main(flags) == 0
-    results = tmp_path / "private/evaluation"
-    found, printed = json.loads((results / "audit.json").read_text()), capsys.readouterr().out
-    assert found["training"]["epsilon"] == found["claimed"]["epsilon"] and found["training"]["num_steps"] == 2
-    assert found["training"]["num_teachers_disturbed"] == 0 and "0 of 40 teachers depend" in printed
-    assert "no epsilon covers" in found["training"]["privacy_note"] and found["training"]["privacy_note"] in printed
-    assert found["confidence"] == pytest.approx(0.95)
-    assert found["many_runs"]["trials"] == 60 and (results / "audited_run" / "ledger.jsonl").is_file()
-
-
-def test_verdicts():
-    assert verdict(1.0, 0.5).startswith("Attacks show")
-    assert verdict(1.0, 1.5).startswith("CAUGHT: attacks show an epsilon of at least 1.5")
-    assert verdict(1.0, 0.5, num_disturbed=3).startswith("CAUGHT: 3 teachers depend")
-    assert verdict(1.0, 0.5, share_of_sensitivity=1.25).startswith("CAUGHT: a record changed the votes by 1.25 times")

@@ -168,3 +168,14 @@ def test_a_ledger_of_other_noise_than_its_settings_is_noticed(tmp_path, planned,
         step_event=dp_accounting.GaussianDpEvent(planned * honest.step_event.noise_multiplier))
     forged.spend(dp_accounting.GaussianDpEvent(charged * honest.step_event.noise_multiplier), step=1)
     assert any(complaint in text for text in failures(run))
+
+
+@pytest.mark.parametrize("lost", [0, 2, -1])
+def test_lost_charges_are_noticed(lost, tmp_path):
+    """The first, one within, the last; also where no checksum tells."""
+    run = pathlib.Path(shutil.copytree(RELEASED, tmp_path / "run"))
+    lines = (run / "ledger.jsonl").read_text().splitlines(keepends=True)
+    del lines[1 + lost if lost >= 0 else lost]  # The first line says what the ledger is of.
+    (run / "ledger.jsonl").write_text("".join(lines))
+    (run / "SHA256SUMS").unlink()
+    assert any("ledger" in text or "charges" in text for text in failures(run))

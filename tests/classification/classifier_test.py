@@ -180,7 +180,7 @@ def test_a_unit_changes_the_sum_by_at_most_the_sensitivity_and_by_its_average_gr
                  for record in np.flatnonzero(of == unit)]
         positions, expected = training.mechanism.compress(np.mean(alone, 0))
         np.testing.assert_allclose(change[positions], expected, atol=16)  # In units of 2^-20 C.
-    assert not total().any() and set(of[training._sampled(1)]) <= set(range(4))
+    assert not total().any() and set(of[training.sampled(1)]) <= set(range(4))
 
 
 def test_chunks_and_padding_do_not_matter(monkeypatch):
@@ -345,7 +345,7 @@ def test_the_ledger_of_half_the_steps_is_refused(run, tmp_path):
 
 def test_sampling_is_poisson():
     training = dp_sgd(CONFIG.replace(sampling_probability=0.3), data=tiny.dataset(2000))
-    draws = np.array([np.bincount(training._sampled(1), minlength=2000) for _ in range(200)])
+    draws = np.array([np.bincount(training.sampled(1), minlength=2000) for _ in range(200)])
     assert draws.max() == 1 and abs(draws.mean() - 0.3) < 6 * np.sqrt(0.3 * 0.7 / draws.size)
     assert 0.5 < draws.sum(1).var() / (2000 * 0.3 * 0.7) < 1.8  # Chi-square, beyond 6 sigma.
 

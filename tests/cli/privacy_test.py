@@ -1,11 +1,10 @@
-"""`datalens privacy` and `datalens audit`: what a user types and what comes back."""
+"""`datalens privacy`: what a user types and what comes back."""
 
 import json
 import re
 
 import pytest
 
-from datalens_tf.methods.registry import config_class
 from tests.cli.commands import refused
 
 
@@ -74,9 +73,3 @@ def test_privacy_of_other_methods_names_the_relation_that_they_have(datalens):
 ])
 def test_privacy_of_nonsense(words, text, datalens):
     refused(datalens("privacy", *words), text)
-
-
-def test_audit_is_for_votes(tmp_path, datalens):
-    (tmp_path / "config.json").write_text(config_class("dp_merf")().to_json())
-    status, _, err = datalens("audit", "--run_dir", tmp_path)
-    assert status == 2 and "of the method datalens to audit, got one of dp_merf" in err

@@ -133,7 +133,7 @@ def test_a_unit_changes_the_sum_by_at_most_the_clip_norm_and_by_its_average_grad
         expected = model.mechanism.clip(np.mean(gradients, 0)[None])[0].numpy()
         np.testing.assert_allclose(change, expected, atol=16)  # In units of 2^-20 clip norms.
     assert not total().any()
-    assert set(of[model._sampled(1)]) <= set(range(5))
+    assert set(of[model.sampled(1)]) <= set(range(5))
 
 
 def test_a_unit_that_is_not_finite_adds_nothing_and_changes_no_other(monkeypatch):
@@ -219,7 +219,7 @@ def test_the_generator_sees_the_discriminator_only():
 
 def test_sampling_is_poisson_and_has_no_seed():
     model = gan(tiny.dataset(2000), RESOLVED)
-    draws = np.array([np.bincount(model._sampled(1), minlength=2000) for _ in range(200)])
+    draws = np.array([np.bincount(model.sampled(1), minlength=2000) for _ in range(200)])
     assert draws.max() == 1
     mean, error = draws.mean(), np.sqrt(0.3 * 0.7 / draws.size)
     assert abs(mean - 0.3) < 6 * error
@@ -227,10 +227,10 @@ def test_sampling_is_poisson_and_has_no_seed():
     assert 0.5 < sizes.var() / (2000 * 0.3 * 0.7) < 1.8  # Chi-square with 199 degrees of freedom: beyond 6 sigma.
     np.random.seed(0)
     tf.random.set_seed(0)
-    first = model._sampled(1)
+    first = model.sampled(1)
     np.random.seed(0)
     tf.random.set_seed(0)
-    assert not np.array_equal(first, model._sampled(1))
+    assert not np.array_equal(first, model.sampled(1))
 
 
 def test_instance_noise_is_as_secret_as_the_sampling_and_its_own_for_each_example(monkeypatch):
