@@ -4,7 +4,6 @@ import errno
 import os
 import pathlib
 import re
-import resource
 import shlex
 import shutil
 import subprocess
@@ -68,10 +67,10 @@ def test_it_says_what_the_page_says(words, said, datalens, place):
 @pytest.mark.slow
 @pytest.mark.parametrize("words, said", [mistake for mistake in MISTAKES if not re.search("locked|full", mistake[0])],
                          ids=lambda text: text[:70])
-def test_it_takes_less_than_two_seconds_of_the_processor(words, said, place):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-m", "datalens_tf", *shlex.split(words)], capture_output=True, text=True,
-                          cwd=place, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
+def test_it_does_not_wait_for_tensorflow(words, said, place):
+    """Which takes seconds to load; in a process of its own."""
+    program = ("import sys; from datalens_tf import cli; status = cli.main(sys.argv[1:]); "
+               "sys.exit(99 if 'tensorflow' in sys.modules else status)")
+    done = subprocess.run([sys.executable, "-c", program, *shlex.split(words)], capture_output=True, text=True,
+                          cwd=place, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
