@@ -24,9 +24,10 @@ from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.evaluation import comparison, references
+from datalens_tf.methods.registry import having
 from datalens_tf.training.results import result_file
 
-PLUS = "datalens_plus"
+(PLUS,) = having(["share_covariance"])  # DataLens+
 # In the order of the table. Whatever is not here is the method's default, or its preset's.
 SMALL = {
     "dcgan": [],
