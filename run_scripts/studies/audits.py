@@ -139,7 +139,7 @@ def neighbours_rows(config, records, args, folder):
     pictures = few(records)
     if hasattr(families.kind_of(config), "learner_class"):
         def pairs():
-            return families.sampled_pairs(config, pictures)
+            return [neighbours.worst_pair(config.mechanism()), *families.sampled_pairs(config, pictures)]
     elif hasattr(config, "num_teachers"):
         def pairs():
             return [neighbours.worst_pair(config.mechanism())]

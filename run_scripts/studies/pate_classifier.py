@@ -23,6 +23,7 @@ from datalens_tf.classification.budgets import deal_budgets
 from datalens_tf.classification.pate import make_plan, split_queries, teacher_votes, train_pate
 from datalens_tf.classification.pate_config import AGGREGATORS, PateClassifierConfig
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation.student import evaluate_student, roc_picture
 from datalens_tf.mechanisms import SecureGaussianNoise
 
@@ -43,7 +44,12 @@ def main():
     def measure(name, config, queries, test, counts, truth, budgets=None):
         began = time.monotonic()
         folder = args.output_dir / name
-        result = train_pate(config, train, queries, folder, budgets=budgets, counts=counts)
+        try:
+            result = train_pate(config, train, queries, folder, budgets=budgets, counts=counts)
+        except InvalidArgumentError as error:  # The noise let no answer pass.
+            rows.append({"run": name, "labelled": 0, "error": str(error), "seconds": time.monotonic() - began})
+            print(json.dumps(rows[-1]), flush=True)
+            return
         found = evaluate_student(result.student, test)
         (folder / "roc.png").write_bytes(roc_picture(found))
         labelled = result.labels >= 0
