@@ -78,11 +78,11 @@ def expectation(facts: DataFacts, epsilon: float, method: str) -> list[tuple[str
     if found is None:
         return [("worth", f"nothing like it was measured with {method}")]
     row = found.nearest
+    minutes = max(1, math.ceil(row.minutes * slowness()))
     rows = [("worth", in_words(found)),
             ("nearest run", f"{row.accuracy:.2f} on {row.dataset}, {row.facts}, at epsilon {row.epsilon:g} (real "
                             f"pictures: {row.real_accuracy:.2f})"),
-            ("time", f"about {max(1, math.ceil(row.minutes * slowness()))} minutes, by that run and the speed of this "
-                     "machine now")]
+            ("time", f"about {minutes} minute{'s' * (minutes > 1)}, by that run and the speed of this machine now")]
     return rows + [("", "Most of what these images show will be noise.")] * found.is_noise
 
 

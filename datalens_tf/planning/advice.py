@@ -13,8 +13,8 @@ from datalens_tf.config import DataFacts
 from datalens_tf.planning import measured
 
 NOISE = 0.4  # Below it, most of what a classifier learns from the images is noise.
-# How far a worth may be beyond what was measured on other data sets.
-_MARGIN = 0.1
+# How far a worth may be beyond what was measured on other data sets, and on a single other one.
+_MARGIN, _MARGIN_OF_ONE = 0.1, 0.25
 
 
 class Expectation(NamedTuple):
@@ -57,7 +57,8 @@ def expected(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path |
         rows = sorted((row for row in measured.rows(path) if row.method == method and row.dataset == dataset),
                       key=lambda row: row.signal)
         worths.append(_read_off([(row.signal, row.worth) for row in rows], signal))
-    return Expectation(max(0.0, min(worths) - _MARGIN), min(1.0, max(worths) + _MARGIN), alike[0])
+    margin = _MARGIN if len(worths) > 1 else _MARGIN_OF_ONE
+    return Expectation(max(0.0, min(worths) - margin), min(1.0, max(worths) + margin), alike[0])
 
 
 def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None

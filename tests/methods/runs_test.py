@@ -31,6 +31,6 @@ def test_noise_is_warned_of_before_it_is_paid_for(tmp_path, monkeypatch):
     for accuracy, warns in ((0.4, True), (0.9, False)):
         measured.TABLE.write_text(f"{HEAD}Toys,60,3,8,8,1,1,dp_merf,{accuracy},0.95,1\n")
         warning = runs.planned(request(tmp_path)).warning
-        assert (warning is not None and "will be noise" in warning and "at most 21 %" in warning) is warns
+        assert (warning is not None and "will be noise" in warning and "at most 36 %" in warning) is warns
     measured.TABLE.write_text(HEAD)
     assert runs.planned(request(tmp_path)).warning is None
