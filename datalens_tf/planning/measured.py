@@ -2,7 +2,7 @@
 
 Each row of `measured.csv` is one run with a method's defaults: what is public about its data, the budget, the accuracy
 on real test records of a classifier that learned from synthetic images, that of one which learned from the training
-records, and the minutes that training took on two cores (an AMD EPYC's; of DP-MERF and CIFAR-10 beside other work).
+records, and the minutes that training took on two cores (of an AMD EPYC, beside other work, so fewer without).
 The first rows are those of docs/research/private_sums.md, "Few records".
 """
 
