@@ -2,6 +2,7 @@
 
 import collections.abc
 import difflib
+import importlib
 import numbers
 import sys
 from collections.abc import Collection, Iterable
@@ -23,6 +24,16 @@ def known(name: str, value: _T | None, what: str = "to be known: resolve the set
     if value is None:
         raise InvalidArgumentError(f"Expected {name}=None {what}.")
     return value
+
+
+def installed(subject: str, extra: str, packages: Iterable[str]) -> None:
+    """Raises InvalidArgumentError where a package is missing that the subject, of the sentence, needs of an extra."""
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise InvalidArgumentError(f"{subject} {package}: install datalens_tf with its extra {extra}, pip install "
+                                       f"'datalens_tf[{extra}]'.") from error
 
 
 def _shown(value: Any, length: int = 200) -> str:

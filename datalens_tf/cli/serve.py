@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import pathlib
 
@@ -48,23 +47,13 @@ def _serve(args: argparse.Namespace) -> None:
         name, folder = _model(word)
         _validate.require(name not in folders, "name", name, "to be given once: put NAME= before a folder")
         folders[name] = folder
-    _need_packages()
+    _validate.installed("Serving needs", "serving", ("starlette", "uvicorn", "prometheus_client"))
     models = server.Models(folders)
     served = server.Server(models, host=args.host, port=args.port, grpc_port=args.grpc_port, token=token,
                            names=[name.strip() for name in args.server_names.split(",") if name.strip()])
     print(f"serving {', '.join(models.names)}: REST http://{args.host}:{served.port}, gRPC "
           f"{args.host}:{served.grpc_port}", flush=True)
     served.serve_until_asked()
-
-
-def _need_packages() -> None:
-    """Raises InvalidArgumentError unless the extra `serving` is installed."""
-    for package in ("starlette", "uvicorn", "prometheus_client"):
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise InvalidArgumentError(f"Serving needs {package}: install datalens_tf with its extra serving, "
-                                       "pip install 'datalens_tf[serving]'.") from error
 
 
 def _model(word: str) -> tuple[str, pathlib.Path]:

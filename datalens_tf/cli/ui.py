@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import pathlib
 import secrets
 import signal
@@ -34,12 +33,7 @@ def _ui(args: argparse.Namespace) -> None:
     """Answers until it is interrupted."""
     _validate.integer("port", args.port, at_least=0, at_most=65535)
     running.check_finished(pathlib.Path(args.model))
-    for package in ("jinja2", "starlette", "uvicorn"):
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise InvalidArgumentError(f"The pages need {package}: install datalens_tf with its extra serving, "
-                                       "pip install 'datalens_tf[serving]'.") from error
+    _validate.installed("The pages need", "serving", ("jinja2", "starlette", "uvicorn"))
     import uvicorn
 
     draw, class_names = common.drawer(args.model)

@@ -65,6 +65,7 @@ def teacher_indices(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarra
 
     Raises:
       DataError: fewer records, slots or units than teachers.
+      InvalidArgumentError: a unit without a record.
     """
     if dataset.units is not None:
         return _unit_places(dataset.units, dataset.usable, num_teachers, seed)
@@ -77,8 +78,11 @@ def teacher_indices(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarra
 
 def _unit_places(units: Units, usable: np.ndarray | None, num_teachers: int, seed: int) -> np.ndarray:
     """The records of each teacher where units are dealt, int64 [N, places]; see `teacher_indices`."""
+    sizes = np.bincount(units.of, minlength=units.count)
+    # numpy would put record 0 in the places of a unit that has none, and so before a second teacher.
+    _validate.require(bool(sizes.all()), "units", "...", "to have a record each, usable or not")
     shards = partition_indices(units.count, num_teachers, seed)
-    ends = np.cumsum(np.bincount(units.of, minlength=units.count))
+    ends = np.cumsum(sizes)
     members = np.split(np.argsort(units.of, kind="stable"), ends[:-1])
 
     def places(shard):

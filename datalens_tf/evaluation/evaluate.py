@@ -108,9 +108,4 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
 
 def require_extra() -> None:
     """Raises InvalidArgumentError unless the extra `eval` is installed."""
-    for package in ("matplotlib", "xgboost", "jinja2"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise InvalidArgumentError(f"Evaluation needs {package}: install datalens_tf with its extra eval, "
-                                       "pip install 'datalens_tf[eval]'.") from error
+    _validate.installed("Evaluation needs", "eval", ("matplotlib", "xgboost", "jinja2"))

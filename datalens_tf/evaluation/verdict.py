@@ -53,9 +53,9 @@ def verdict(utility: Mapping[str, Any]) -> str:
                 f"classes apart: the area under its ROC curve is {utility['auroc_macro']:.3f}, where 0.5 is guessing. "
                 "Choose its threshold on records of your own")
     else:
-        told = (f"Of no use for learning: a classifier of it is right on {accuracy:.3f}, and {always}. It does not "
-                f"tell classes apart: the area under its ROC curve is {utility['auroc_macro']:.3f}, where 0.5 is "
-                "guessing")
+        told = (f"Of no use for learning: a classifier that learned from these images is right on {accuracy:.3f}, and "
+                f"{always}. It does not tell classes apart: the area under its ROC curve is "
+                f"{utility['auroc_macro']:.3f}, where 0.5 is guessing")
     sentences = [told + "."]
     worst = utility["worst_class"]
     if worst["accuracy"] < _WEAK * found and (ranks or accuracy > largest["share"]):
@@ -68,9 +68,9 @@ def verdict(utility: Mapping[str, Any]) -> str:
 def _worth(found: float, guessing: float, real: Mapping[str, Any] | None) -> str:
     """Compares a balanced accuracy with that of real records, where that is known."""
     if real is None or "balanced_accuracy" not in real:
-        return (f"A classifier of it has a balanced accuracy of {found:.3f}, where guessing has {guessing:.3f}. What "
-                "the real records would teach was not measured")
+        return (f"A classifier that learned from these images has a balanced accuracy of {found:.3f}, where guessing "
+                f"has {guessing:.3f}. What the real records would teach was not measured")
     share = (found - guessing) / max(real["balanced_accuracy"] - guessing, 1e-9)
     word = next((word for least, word in _WORDS if share >= least), _WORDS[-1][1])
-    return (f"{word}: a classifier of it has a balanced accuracy of {found:.3f}, one of the real records has "
-            f"{real['balanced_accuracy']:.3f}, and guessing has {guessing:.3f}")
+    return (f"{word}: a classifier that learned from these images has a balanced accuracy of {found:.3f}, one that "
+            f"learned from the real records has {real['balanced_accuracy']:.3f}, and guessing has {guessing:.3f}")

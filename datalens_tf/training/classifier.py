@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate, rng
-from datalens_tf.data.datasets import Dataset, as_dataset, to_unit
+from datalens_tf.data.datasets import CHUNK, Dataset, as_dataset, padded, to_unit
 from datalens_tf.errors import DataError
 
 _NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; ")
@@ -232,9 +232,13 @@ class QuickClassifier:
                 self._step(tf.constant(data.images[chosen]), tf.constant(data.labels[chosen]))
 
     def predict(self, images: np.ndarray) -> np.ndarray:
-        """The likeliest class of each image uint8 or float in [0, 1], [n, H, W, C]: int64 [n]."""
-        return np.concatenate([self._logits(tf.constant(images[start:start + 1000])).numpy().argmax(1)
-                               for start in range(0, len(images), 1000)])
+        """The likeliest class of each image uint8 or float in [0, 1], [n, H, W, C]: int64 [n].
+
+        All batches have one shape, so that an image's class does not depend on how many others there are.
+        """
+        batches = (images[start:start + CHUNK] for start in range(0, len(images), CHUNK))
+        return np.concatenate([self._logits(tf.constant(padded(batch, CHUNK))).numpy()[:len(batch)].argmax(1)
+                               for batch in batches])
 
     def _train_step(self, images, labels):
         with tf.GradientTape() as tape:

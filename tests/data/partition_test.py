@@ -90,6 +90,14 @@ def test_units_have_equally_many_places_and_none_without_usable_records():
         teacher_indices(dataset, 4, 0)
 
 
+def test_a_unit_without_records_borrows_none():
+    """Its places would else have record 0, which is with another teacher already."""
+    dataset = dataclasses.replace(as_dataset(np.zeros((4, 8, 8), np.uint8), np.zeros(4, int), 2), units=Units(
+        name="unit", of=np.array([0, 0, 1, 3]), count=4))
+    with pytest.raises(InvalidArgumentError, match="units=.* to have a record each"):
+        teacher_indices(dataset, 2, 0)
+
+
 def test_shards_mix_records_stored_by_class():
     labels = np.repeat(np.arange(10), 600)
     shards = labels[partition_indices(len(labels), 20, 0)]

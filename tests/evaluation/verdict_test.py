@@ -35,7 +35,7 @@ def test_nothing_learned_is_called_so():
 
 
 @pytest.mark.parametrize("real, opening", [
-    (0.86, "Nearly as useful as the records: "), (0.96, "Useful: "), (None, "A classifier of it has a balanced"),
+    (0.86, "Nearly as useful as the records: "), (0.96, "Useful: "), (None, "A classifier that learned from these"),
     (0.9, "Useful: ")])
 def test_worth_is_measured_against_the_records(real, opening):
     told = verdict(utility([[850, 150], [150, 850]], 0.9, real))
