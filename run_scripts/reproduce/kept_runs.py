@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import pathlib
+import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,8 @@ MEASURES = {"accuracy": ("utility", "accuracy_mean"), "inception_score": ("quali
             "frechet_domain_classifier": ("quality", "frechet_domain_classifier", "value")}
 _MEASURED = "measured.json"
 _ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
-_DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "celeba_gender": "CelebA-Gender",
+_DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
+         "tfds:cifar10_jpeg": "CIFAR-10 (JPEG)", "celeba_gender": "CelebA-Gender",
          "celeba_hair": "CelebA-Hair", "places365": "Places365"}
 
 
@@ -141,8 +143,8 @@ def _rows_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
             "tables": first["tables"] if measure == "accuracy" else ["3"], "data": first["dataset"],
             "classes": first["classes"], "n": statements.how_many(statement), "method": first["method"],
             "variant": first["variant"], "budget": "inf" if epsilon is None else f"{first['epsilon_budget']:g}",
-            **{column: "inf" if epsilon is None else statements.round_up(epsilon)
-               if statement["adjacency"] == adjacency else "" for column, adjacency in _ADJACENCIES.items()},
+            **{column: "inf" if epsilon is None else _guaranteed([run["statement"] for run in runs], adjacency)
+               for column, adjacency in _ADJACENCIES.items()},
             "delta": f"{statement['delta']:g}" if private else "",
             "accountant": statement["accountant"] if private else "",
             "protocol": protocol if measure == "accuracy" else "domain classifier", "measure": measure,
@@ -157,6 +159,17 @@ def _rows_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
                       for name, value in cells.items()})
         found[-1]["classes"] = "; ".join(first["classes"])
     return found
+
+
+def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
+    """The epsilon that all these statements prove for neighbours by this relation; nothing where one proves none."""
+    if proofs[0]["adjacency"] == adjacency:
+        return statements.round_up(max(proof["epsilon"] for proof in proofs))
+    others = [proof.get("other_adjacency") or {} for proof in proofs]
+    if not all(other.get("is_guarantee") and other["adjacency"] == adjacency for other in others):
+        return ""
+    return statements.round_up(max(other["epsilon_by_accountant"][proof["accountant"]]
+                                   for proof, other in zip(proofs, others)))
 
 
 def _published(run: Mapping[str, Any], measure: str) -> str:
@@ -226,17 +239,24 @@ def headline(found: Sequence[Mapping[str, str]]) -> str:
 def all_tables(found: Sequence[Mapping[str, str]]) -> str:
     """A table for each of the paper's, with all rows."""
     parts = []
-    for number in sorted({number for row in found for number in row["tables"].split()}, key=int):
+    numbers = {number for row in found for number in row["tables"].split()}
+    for number in sorted(numbers, key=lambda number: (not number.isdigit(), number)):
         mine = [row for row in found if number in row["tables"].split()]
         measures = {row["measure"] for row in mine}
         head = ("data", "n", "method", "variant", "epsilon, one replaced", "epsilon, one added or removed",
                 *(("measure",) if len(measures) > 1 else ()), "mean", "seeds", "paper", "minutes")
-        lines = [(_DATA.get(row["data"], row["data"]), f"{int(row['n']):,}", f"`{row['method']}`",
+        lines = [(_DATA.get(row["data"], row["data"]), _thousands(row["n"]), f"`{row['method']}`",
                   row["variant"] or "-", row["epsilon_replace_one"] or "-", row["epsilon_add_or_remove"] or "-",
                   *((row["measure"].replace("_", " "),) if len(measures) > 1 else ()), _accuracy(row), row["seeds"],
                   row["paper"] or "-", row["minutes"] or "-") for row in mine]
-        parts.append(f"## Table {number}\n\n{_table(head, lines)}")
+        title = "Replaced, or added and removed" if number == paper_tables.ADJACENCY else f"Table {number}"
+        parts.append(f"## {title}\n\n{_table(head, lines)}")
     return "\n".join(parts)
+
+
+def _thousands(count: str) -> str:
+    """A number of records, which may be `at most` so many."""
+    return re.sub("[0-9]+", lambda found: f"{int(found[0]):,}", count)
 
 
 def _is_usual(variant: str) -> bool:

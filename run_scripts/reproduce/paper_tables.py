@@ -23,6 +23,9 @@ from datalens_tf.accounting import accountants
 from datalens_tf.methods.registry import preset
 
 GREY, COLOUR = ("mnist", "fashion_mnist"), ("celeba_gender", "celeba_hair", "places365")
+_CIFAR = "tfds:cifar10_jpeg"
+# A table of our own: DataLens+ calibrated to one record replaced, and to one added or removed.
+ADJACENCY, ADDED = "adjacency", "made for one added or removed"
 SEEDS, BUDGETS, SMALL_BUDGETS = range(3), (1.0, 10.0), (0.2, 0.4, 0.6, 0.8)
 
 # At N = 4,000, teachers of the grey presets would take 19 GiB of memory; they take this much, and lie on the disk.
@@ -53,7 +56,7 @@ TEACHERS, STEPS = 400, 150
 def cells() -> tuple[Cell, ...]:
     """All of them: methods that are least likely to change first, DataLens last, colour after grey."""
     return (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
-            *_grey("datalens", PLUS), *_variants(), *_colour())
+            *_grey("datalens", PLUS), *_adjacencies(), *_variants(), *_colour())
 
 
 def has_few_teachers(cell: Cell) -> bool:
@@ -76,14 +79,33 @@ def _grey(*methods: str) -> Iterator[Cell]:
             for method in methods:
                 flags = _ON_DISK if method == "datalens" else ()
                 for epsilon in (None,) if method == "dcgan" else BUDGETS:
+                    tables = ("1", "2") if epsilon == 1 else ("1",)
                     yield table1.cell(method, dataset, epsilon, seed, flags=flags,
-                                      tables=("1", "2") if epsilon == 1 else ("1",))
+                                      tables=(*tables, ADJACENCY) if method == PLUS else tables)
                 if method in ("dp_gan", "dp_merf"):
                     for epsilon in SMALL_BUDGETS:
                         yield table1.cell(method, dataset, epsilon, seed, tables=("2",))
                 if method == "datalens":
                     for epsilon in SMALL_BUDGETS:
                         yield _earlier(dataset, epsilon, seed)
+
+
+def _adjacencies() -> Iterator[Cell]:
+    """What `_grey` lacks of the table of adjacencies. Its bounds are the numbers of records that everybody knows."""
+    for seed in SEEDS:
+        for dataset, bound in (*((name, 60_000) for name in GREY), (_CIFAR, 50_000)):
+            for epsilon in BUDGETS:
+                known = dataclasses.replace(table1.cell(PLUS, dataset, epsilon, seed, tables=(ADJACENCY,)),
+                                            evaluate=("--metrics=utility", "--seeds=1"))
+                if dataset == _CIFAR:
+                    known = dataclasses.replace(
+                        known, name=known.name.replace(":", "_"),
+                        train=(*(f"--dataset={dataset}" if flag.startswith("--preset") else flag
+                                 for flag in known.train), "--delta=1e-5"))
+                    yield known
+                yield dataclasses.replace(
+                    known, name=f"added_{known.name}", variant=ADDED,
+                    train=(*known.train, "--adjacency=add-or-remove-one", f"--records_at_most={bound}"))
 
 
 def _earlier(dataset: str, epsilon: float, seed: int) -> Cell:

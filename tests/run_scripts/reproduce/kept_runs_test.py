@@ -10,7 +10,7 @@ import statistics
 
 import pytest
 
-from datalens_tf.accounting.statement import parse_statement, price
+from datalens_tf.accounting.statement import how_many, parse_statement, price
 from datalens_tf.accounting.verification import charges_of
 from datalens_tf.errors import LedgerError
 from datalens_tf.evaluation import references
@@ -54,7 +54,7 @@ def test_a_row_is_what_its_runs_say(row):
     assert len(set(row["seeds"].split())) == len(runs)
     spent = {column: [] for column in ADJACENCIES}
     for statement, measured in runs:
-        assert (statement["method"], str(statement["num_records"])) == (row["method"], row["n"])
+        assert (statement["method"], how_many(statement)) == (row["method"], row["n"])
         assert statement["dataset"] == measured["dataset"] == row["data"] and measured["commit"] in row["commit"]
         if not statement["private"]:
             assert row["budget"] == row["epsilon_replace_one"] == row["epsilon_add_or_remove"] == "inf"
@@ -64,6 +64,10 @@ def test_a_row_is_what_its_runs_say(row):
         assert math.isclose(computed, statement["epsilon"], rel_tol=1e-6)
         assert computed <= float(row["budget"]) * (1 + 1e-6)
         spent[next(column for column, name in ADJACENCIES.items() if name == statement["adjacency"])].append(computed)
+        other = statement.get("other_adjacency") or {"is_guarantee": False}
+        if other["is_guarantee"]:
+            spent[next(column for column, name in ADJACENCIES.items() if name == other["adjacency"])].append(
+                other["epsilon_by_accountant"][statement["accountant"]])
     for column, epsilons in spent.items():
         if epsilons:
             assert 0 <= float(row[column]) - max(epsilons) < 1.0001e-4  # Rounded up.
@@ -156,3 +160,20 @@ def test_published_numbers_are_those_of_the_paper():
     assert references.ACCURACY["fashion_mnist"]["PATE-GAN"][0.8] == 0.3659
     assert references.INCEPTION_SCORE["mnist"]["GS-WGAN"][10.0] == 8.59
     assert references.INCEPTION_SCORE["fashion_mnist"]["G-PATE"][1.0] == 3.41
+
+
+def test_a_run_with_a_private_number_of_records_has_both_guarantees_and_others_one(kept_runs, tmp_path):
+    """The other relation's price stands in a row only where the statement calls it a guarantee."""
+    name = "released_mnist_plus_eps1"
+    for number, is_guarantee in enumerate((True, False)):
+        folder = copied(tmp_path, name, number, variant=f"variant {number}", tables=["adjacency"])
+        statement = json.loads((folder / "privacy.json").read_text())
+        statement |= {"adjacency": "add-or-remove-one", "num_records": None, "records_at_most": 60_000,
+                      "other_adjacency": {"adjacency": "replace-one", "is_guarantee": is_guarantee,
+                                          "epsilon_by_accountant": {"gdp": 1.92455}}}
+        (folder / "privacy.json").write_text(json.dumps(statement))
+    both, one = [row for row in kept_runs.rows(tmp_path) if row["measure"] == "accuracy"]
+    assert (both["epsilon_add_or_remove"], both["epsilon_replace_one"]) == ("1.0000", "1.9246")
+    assert (one["epsilon_add_or_remove"], one["epsilon_replace_one"]) == ("1.0000", "")
+    text = kept_runs.all_tables([both, one])
+    assert "## Replaced, or added and removed" in text and "| at most 60,000 |" in text
