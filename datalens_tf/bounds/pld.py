@@ -4,10 +4,13 @@ import math
 
 import dp_accounting
 
+from datalens_tf import _validate
 from datalens_tf.bounds import fixed_size_sampling
 from datalens_tf.bounds.accountant import HOPELESS, RELATIONS, Accountant, Tally, by_dp_accounting, squared_mu
 
 PLACE = 3
+
+_UNSAMPLED = (dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent)
 
 
 class Pld(Accountant):
@@ -20,12 +23,20 @@ class Pld(Accountant):
         if replaced and all(_is_sample_of_gaussian(event) for event, _ in tally):
             weakest = min(event.event.noise_multiplier for event, _ in tally)
             return math.inf if weakest < HOPELESS**-0.5 else fixed_size_sampling.epsilon(tally, delta)
+        for event, _ in tally:
+            _validate.require(
+                not replaced or isinstance(event, _UNSAMPLED), "event", event,
+                f"to be one that can be priced for {RELATIONS[adjacency].name} by pld")
         squared = squared_mu(pair for pair in tally if isinstance(pair[0], dp_accounting.GaussianDpEvent))
         if squared > HOPELESS:
             return math.inf
-        # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.
+        # What is left under replacement is noise without sampling, whose multiplier is for the replacement itself. Its
+        # loss is exactly that of N(0, z^2) against N(1, z^2), whatever moved the mean by 1; likewise for Laplace noise.
+        # Every version of dp_accounting takes ADD_OR_REMOVE_ONE for that; under REPLACE_ONE, 0.6 moves the mean by 2.
         accountant = dp_accounting.pld.PLDAccountant(
-            neighboring_relation=RELATIONS[adjacency], value_discretization_interval=1e-4 * max(1.0, squared))
+            neighboring_relation=RELATIONS["add-or-remove-one"],
+            # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.
+            value_discretization_interval=1e-4 * max(1.0, squared))
         return by_dp_accounting(accountant, tally, delta, adjacency)
 
 

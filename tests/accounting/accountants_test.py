@@ -124,6 +124,30 @@ class TestEpsilon:
                                   accountant) <= first
 
 
+GAUSSIAN, LAPLACE = dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent
+ADDED, REPLACED = "add-or-remove-one", "replace-one"
+
+
+@pytest.mark.parametrize("accountant, relation, event, steps, expected", [
+    ("rdp", REPLACED, GAUSSIAN(1.0), 10, 19.05359753163139),
+    ("rdp", ADDED, GAUSSIAN(45.64), 149, 1.0898718663267),
+    ("pld", REPLACED, GAUSSIAN(1.0), 10, 17.856587112274),
+    ("pld", ADDED, GAUSSIAN(45.64), 149, 0.99755003852829),
+    ("rdp", REPLACED, LAPLACE(2.0), 200, 57.301692824868),
+    ("rdp", REPLACED, LAPLACE(20.0), 200, 3.1889915626336),
+    ("pld", REPLACED, LAPLACE(20.0), 200, 2.8933659082363),
+    ("rdp", ADDED, dp_accounting.PoissonSampledDpEvent(0.00853, GAUSSIAN(1.0)), 7000, 4.5979561913930),
+    ("rdp", ADDED, dp_accounting.PoissonSampledDpEvent(0.1, GAUSSIAN(1.0)), 100, 7.8992550024346),
+    ("rdp", ADDED, dp_accounting.PoissonSampledDpEvent(0.5, GAUSSIAN(1.6)), 7000, 492.24717422487),
+    ("pld", ADDED, dp_accounting.PoissonSampledDpEvent(0.1, GAUSSIAN(1.0)), 100, 7.0466028771332),
+    ("rdp", REPLACED, dp_accounting.SampledWithoutReplacementDpEvent(1000, 1, GAUSSIAN(1.07)), 20000, 1.2951185690083),
+    ("pld", REPLACED, dp_accounting.SampledWithoutReplacementDpEvent(1000, 1, GAUSSIAN(1.07)), 20000, 0.7876766513125),
+])
+def test_no_version_of_dp_accounting_changes_a_number(accountant, relation, event, steps, expected):
+    """Numbers of dp_accounting 0.4.3, as they were before there was another version."""
+    assert accountants.epsilon(event, steps, DELTA, accountant, relation) == pytest.approx(expected, rel=1e-8)
+
+
 class TestFailsClosed:
     @pytest.mark.parametrize("accountant", ACCOUNTANTS)
     @pytest.mark.parametrize("multiplier", [math.nan, math.inf, -math.inf, 0.0, -1.0, None])
