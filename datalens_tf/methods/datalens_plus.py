@@ -42,7 +42,7 @@ from etils import epy
 from datalens_tf import _files, _validate, rng
 from datalens_tf.config import DataFacts, Suitability
 from datalens_tf.methods import moments, sums
-from datalens_tf.methods.embedding import EmbeddingConfig, Features, ReleasingSynthesizer
+from datalens_tf.methods.embedding import EmbeddingConfig, Features, ReleasingSynthesizer, averaged
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.settings import at_least, between, one_of, setting
 from datalens_tf.training.callbacks import Stage
@@ -59,7 +59,7 @@ with epy.lazy_imports():
     from datalens_tf.training import releases as paid_releases
 
 CHOOSE_WHEN = "you want the most useful pictures for your budget, and have 1,000 records or more"
-_LARGEST_COVARIANCES = 2 * 2**30  # bytes that those of all classes may take, at half the resolution
+_LARGEST_COVARIANCES = 2 * 2**30  # bytes that those of all classes may take
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "records of MNIST and Fashion-MNIST.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
-        {**EmbeddingConfig.BEFORE, "fixed_plan": True})
+        {**EmbeddingConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})
     SOURCES: typing.ClassVar[dict[str, tuple[str, ...]]] = {
         "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding")}
 
@@ -155,14 +155,15 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
 
     @classmethod
     def suits(cls, facts: DataFacts, epsilon: float) -> Suitability | None:
-        if facts.num_classes * (facts.dimension // 4)**2 * 8 > _LARGEST_COVARIANCES:
+        usual = cls.for_budget(epsilon).replace(image_shape=facts.image_shape, num_classes=facts.num_classes)
+        if facts.num_classes * usual.moments_dimension**2 * 8 > _LARGEST_COVARIANCES:
             return None
-        return Suitability(0.9, "the most accurate where it was measured, with 50,000 records or more")
+        return Suitability(0.9, "the most accurate where it was measured, with 1,000 records or more")
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         known = super().resolved(num_records, num_users)
         usual = self.for_budget(self.epsilon)
-        if (self.fixed_plan or self.num_classes is None or self.noise_multiplier is not None
+        if (self.fixed_plan or None in (self.num_classes, self.image_shape) or self.noise_multiplier is not None
                 or any(getattr(self, name) != getattr(usual, name) for name in _PLAN)):
             return known
         # All releases together are one Gaussian release of this mu; a class's mean image has noise of 1 / signal.
@@ -170,8 +171,15 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         # Noise for an added or removed record is at least so much smaller.
         mu *= 2**0.5 if self.adjacency == "add-or-remove-one" else 1.0
         signal = mu * num_records / self.num_classes
-        plan = next((plan for largest, plan in _SMALL_PLANS if signal < largest), None)
-        return known if plan is None else super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
+        # Covariances have more noise the more numbers an image has; features do not.
+        numbers = self.replace(**_SHARING).moments_dimension
+        if signal < _EMBEDS:
+            plan = _MOMENTS_ALONE
+        elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
+            plan = _WITH_AN_EMBEDDING
+        else:
+            return known
+        return super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
 
     @property
     def release_charges(self) -> tuple[int, ...]:
@@ -214,7 +222,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
 
 
 # Plans for few records. All classes share a mean and a covariance; cheaper fits and choices are good enough.
-_SHARING = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "share_covariance": True}
+_SHARING = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "share_covariance": True,
+            "moments_side": 16}
 _MOMENTS_ALONE = {
     **_SHARING, "centre_charges": 5, "mean_charges": 55, "covariance_charges": 36, "embedding_charges": 0,
     "selection_charges": 4, "selection_images": 6000,
@@ -223,9 +232,9 @@ _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-# Below a signal, the plan; from the last signal on, that of the budget. Chosen on held-out training records.
-_SMALL_PLANS: tuple[tuple[float, Mapping[str, typing.Any]], ...] = (
-    (150.0, _MOMENTS_ALONE), (300.0, _WITH_AN_EMBEDDING))
+# From these signals on, embeddings pay, and each class has a covariance of its own as in the plan of the budget. Chosen
+# on held-out training records; the second on grey images, of so many numbers at half the resolution.
+_EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
 # Settings that these decide, and what they rest on.
 _PLAN = (*_WITH_AN_EMBEDDING, "learned_share")
 _ASSUMPTIONS = (
@@ -243,11 +252,11 @@ _ASSUMPTIONS = (
 _RELEASED = {
     "embedding": "per class, the sum of {num_features} random features of its images{learned} and their number "
                  "({embedding_charges} charges)",
-    "moments": "{centre_released}per class, the sum of its images at half the resolution{differences} and their number "
+    "moments": "{centre_released}per class, the sum of its images{resolution}{differences} and their number "
                "({mean_charges} charges), and {covariances} ({covariance_charges} charges)",
-    "clusters": "per class, the sum of its images and their number ({mean_charges} charges), and of all classes "
-                "together that of the products of all pairs of pixels of their images' differences from their means "
-                "({direction_charges} charges); {cluster_rounds} times, the sums and numbers of the images in "
+    "clusters": "per class, the sum of its images{resolution} and their number ({mean_charges} charges), and of all "
+                "classes together that of the products of all pairs of pixels of their images' differences from their "
+                "means ({direction_charges} charges); {cluster_rounds} times, the sums and numbers of the images in "
                 "{num_clusters} clusters of each class, in the directions that those say ({cluster_charges} charges "
                 "each); and of each cluster the sum of products of pairs of such coordinates ({covariance_charges} "
                 "charges)",
@@ -258,7 +267,7 @@ _RELEASED = {
 _OWN_COVARIANCES = "that of the products of all pairs of their pixels"
 _SHARED_COVARIANCE = ("of all classes together that of the products of all pairs of pixels of their images' "
                       "differences from their means")
-_CENTRE_RELEASED = "the sum of all images at half the resolution and their number ({centre_charges} charges); "
+_CENTRE_RELEASED = "the sum of all images{resolution} and their number ({centre_charges} charges); "
 _CENTRE = " those of images' differences from the mean of all by at most {images:g} * {of_class_clip:g},"
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
@@ -285,7 +294,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         chosen = self._chosen(dataset, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
-        bounds = _bounds(config)
+        bounds, square = _bounds(config), config.moments_square
+        resolution = {1: "", 2: " at half the resolution"}.get(square, f" at 1/{square} of the resolution")
         parts = ["clusters" if name == "moments" and config.num_clusters > 1 else name for name in sources]
         if config.selection_charges:
             parts.append("no choice" if chosen is None else "choice")
@@ -298,7 +308,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
             | {"clusters": _CLUSTERS.format(**clips, **bounds) if config.num_clusters > 1 else "",
                "centre": _CENTRE.format(**clips, **bounds) if config.centre_charges else "",
-               "centre_released": _CENTRE_RELEASED.format(centre_charges=config.centre_charges)
+               "resolution": resolution,
+               "centre_released": _CENTRE_RELEASED.format(centre_charges=config.centre_charges, resolution=resolution)
                if config.centre_charges else "",
                "differences": ", less that mean," if config.centre_charges else "",
                "covariances": _SHARED_COVARIANCE if config.share_covariance else _OWN_COVARIANCES} | clips
@@ -315,9 +326,13 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         """Features that are released: of pixels, and learned from images of the moments."""
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
-            num_features=config.num_features, seed=config.seed, dimension=config.dimension,
+            num_features=config.num_features, seed=config.seed, dimension=config.features_dimension,
             bandwidths=tuple(moments.scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
-        of_pixels = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
+        constant = tf.constant(frequencies)
+
+        def of_pixels(images):
+            return mean_embedding.RandomFourierFeatures.of(averaged(images, config.features_square), constant)
+
         if config.learned_share == 0:
             return of_pixels
         network, random, learned = self._network(source), (1 - config.learned_share)**0.5, config.learned_share**0.5

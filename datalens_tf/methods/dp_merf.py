@@ -18,14 +18,13 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
 from __future__ import annotations
 
 import dataclasses
-import functools
 import typing
 
 from etils import epy
 
 from datalens_tf.config import DataFacts, Suitability
 from datalens_tf.methods import sums
-from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer
+from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer, averaged
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -79,13 +78,18 @@ class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
-            dimension=config.autoencoder_dim or config.dimension).frequencies()
+            dimension=config.autoencoder_dim or config.features_dimension).frequencies()
         if config.autoencoder_dim:
             moment, noisy = releases.get(
                 config.release_mechanisms()[0],
                 lambda moment: moment.sums((images, sizes) for images, _, sizes in datasets.chunks(dataset)))
             frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
-        features = functools.partial(mean_embedding.RandomFourierFeatures.of, frequencies=tf.constant(frequencies))
+        constant = tf.constant(frequencies)
+        square = 1 if config.autoencoder_dim else config.features_square
+
+        def features(images):
+            return mean_embedding.RandomFourierFeatures.of(averaged(images, square), constant)
+
         mechanism, student = self._fitted(dataset, releases, features)
         return student, statements.Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from etils import epy
@@ -16,7 +17,7 @@ from datalens_tf.config import BoundedConfig, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods import sums
 from datalens_tf.methods.base import RunSynthesizer, Trained
-from datalens_tf.settings import at_least, positive, setting
+from datalens_tf.settings import LARGEST_WIDTH, at_least, positive, setting
 from datalens_tf.training.callbacks import Stage
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
@@ -50,6 +51,9 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
         "5,10", "Bandwidths of the kernels, comma-separated standard deviations in pixel units: distances "
         "between images that they tell apart. They are fixed numbers: a median over the records would be private.",
         _check_bandwidths)
+    features_side: int = setting(
+        32, "Longest side, in pixels, of the images that random features are of. Larger ones are averaged over squares "
+        "of pixels first.", at_least(4))
     autoencoder_dim: int = setting(
         0, "Numbers in the code of a private linear autoencoder, by which images are then compared; it costs one more "
         "release. 0 compares pixels.", at_least(0))
@@ -72,6 +76,8 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
     ema_decay: float = 0.99
 
     GROUP: typing.ClassVar[str] = "mechanism"
+    BEFORE: typing.ClassVar[Mapping[str, Any]] = types.MappingProxyType(
+        {**MethodConfig.BEFORE, "features_side": LARGEST_WIDTH})
     ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one", "add-or-remove-one")
     NO_OTHER: typing.ClassVar[str] = "sums have a sensitivity for these"
     OF_UNITS: typing.ClassVar[str] = "In every sum, the images of one count as their average."
@@ -87,6 +93,17 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
     def kernel_bandwidths(self) -> tuple[float, ...]:
         """`bandwidths` as numbers."""
         return numbers("bandwidths", self.bandwidths)
+
+    @property
+    def features_square(self) -> int:
+        """Side of the squares of pixels that images are averaged over; 1 for images as they are."""
+        return -(-max(self.data.image_shape[:2]) // self.features_side)
+
+    @property
+    def features_dimension(self) -> int:
+        """Numbers in such an image."""
+        height, width, channels = self.data.image_shape
+        return -(-height // self.features_square) * -(-width // self.features_square) * channels
 
     @property
     def release_charges(self) -> tuple[int, ...]:
@@ -123,6 +140,19 @@ def numbers(name: str, text: str) -> tuple[float, ...]:
         return tuple(float(word) for word in text.split(","))
     except (AttributeError, ValueError) as error:
         raise InvalidArgumentError(f"Expected {name}={text!r} to be numbers, separated by commas.") from error
+
+
+def averaged(images: tf.Tensor, square: int) -> tf.Tensor:
+    """Sums over squares of pixels, divided by their side: [n, H / square, W / square, C]. Differentiable.
+
+    Lengths of smooth images stay, and with them the distances that bandwidths are for. Rows or columns that fill no
+    square have black beside them.
+    """
+    if square == 1:
+        return images
+    height, width = images.shape[1:3]
+    beside = tf.pad(images, [[0, 0], [0, -height % square], [0, -width % square], [0, 0]])
+    return square * tf.nn.avg_pool2d(beside, square, square, "VALID")
 
 
 class EmbeddingStudent(AveragedGenerator):
@@ -197,7 +227,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
 
     def _stages(self, num_records: int) -> list[Stage]:
         config = self.config
-        features = 2e-9 * config.dimension * config.num_features  # of an image
+        features = 2e-9 * config.features_dimension * config.num_features  # of an image
         return [Stage("release", num_records * features, charged=True),
                 Stage("fit", 3 * config.fit_steps * config.batch_size * (features + self._image_work()))]
 

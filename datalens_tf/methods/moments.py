@@ -1,12 +1,12 @@
 """Gaussians that private sums describe: of each class, or of each of a few clusters of it.
 
-Of classes, two releases: the sums of their images at half the resolution, with their numbers (`MeanEmbedding`); and the
-sums of r r^T over differences r between images and the released means (`SecondMoment`). Two settings make the most of
-few records. With `centre_charges`, the mean of all classes together is released first, which all records share, so that
-noise hides little of it; the classes' sums are then of differences from it, which are shorter than images, and so is
-the clip that the noise is proportional to. With `share_covariance`, one sum of r r^T is released for all classes, r
-being a record's difference from the released mean of its own class: the noise is that of one class's sum, and there are
-as many times more records as there are classes.
+Of classes, two releases: the sums of their images at half the resolution, or less (`moments_side`), with their numbers
+(`MeanEmbedding`); and the sums of r r^T over differences r between images and the released means (`SecondMoment`). Two
+settings make the most of few records. With `centre_charges`, the mean of all classes together is released first, which
+all records share, so that noise hides little of it; the classes' sums are then of differences from it, which are
+shorter than images, and so is the clip that the noise is proportional to. With `share_covariance`, one sum of r r^T is
+released for all classes, r being a record's difference from the released mean of its own class: the noise is that of
+one class's sum, and there are as many times more records as there are classes.
 
 Of clusters, worth it only where there is little noise, 3 + `cluster_rounds` releases: the sums of the classes' images,
 with their numbers; the sum of r r^T of all classes together, whose first eigenvectors are the directions in which all
@@ -26,9 +26,10 @@ rows together.
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
+import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from etils import epy
@@ -36,7 +37,7 @@ from etils import epy
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig
 from datalens_tf.methods import sums
-from datalens_tf.settings import at_least, positive, setting
+from datalens_tf.settings import LARGEST_WIDTH, at_least, positive, setting
 
 with epy.lazy_imports():
     import numpy as np
@@ -65,8 +66,8 @@ class MomentsConfig(MethodConfig):
         False, "All classes have one covariance, of the images' differences from their own class's mean. It helps "
         "where there are few records.")
     num_clusters: int = setting(
-        1, "Gaussians per class. One is of images at half the resolution. More are of images at their own, in the "
-        "directions of largest variance, which helps only with little noise.", at_least(1))
+        1, "Gaussians per class. One is of images at half the resolution, or less. More are of images at their own, in "
+        "the directions of largest variance, which helps only with little noise.", at_least(1))
     direction_charges: int = setting(
         0, "Charges for these directions; 0 for one Gaussian per class.", at_least(0))
     num_directions: int = setting(80, "Number of these directions.", at_least(1))
@@ -80,15 +81,29 @@ class MomentsConfig(MethodConfig):
         6.5, "l2 norm that differences between images and their class's mean are shortened to.", positive)
     cluster_clip: float = setting(
         4.5, "l2 norm that differences between images and their cluster's mean are shortened to.", positive)
+    moments_side: int = setting(
+        32, "Longest side, in pixels, of the images that Gaussians are of. Larger ones are averaged over squares of "
+        "pixels; for one Gaussian per class, over 2 x 2 at least.", at_least(4))
     num_factors: int = setting(64, "Directions, at most, in which images of one Gaussian vary.", at_least(1))
 
     GROUP: typing.ClassVar[str] = "mechanism"
+    BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
+        {**MethodConfig.BEFORE, "moments_side": LARGEST_WIDTH})
+
+    @property
+    def moments_square(self) -> int:
+        """Side of the squares of pixels that images are averaged over; 1 for images as they are."""
+        return max(1 if self.num_clusters > 1 else 2, square_for(self.data.image_shape, self.moments_side))
+
+    @property
+    def moments_dimension(self) -> int:
+        """Numbers in such an image."""
+        (height, width, channels), square = self.data.image_shape, self.moments_square
+        return -(-height // square) * -(-width // square) * channels
 
     def moment_mechanisms(self) -> dict[str, sums.Maker]:
         """Makers of the mechanisms of these releases, by their names. The settings must be resolved."""
-        (height, width, channels), classes = self.data
-        whole, clip = self.num_clusters > 1, clips(self)
-        size = self.dimension if whole else -(-height // 2) * -(-width // 2) * channels
+        whole, clip, classes, size = self.num_clusters > 1, clips(self), self.data.num_classes, self.moments_dimension
 
         def of_rows(num_rows: int, dimension: int, num_charges: int) -> sums.Maker:
             return sums.means(self, num_rows, dimension, max(1, num_charges))
@@ -101,6 +116,11 @@ class MomentsConfig(MethodConfig):
             "covariances": sums.squares(self, clip.cluster if whole else clip.covariance)}
 
 
+def square_for(image_shape: tuple[int, int, int], side: int) -> int:
+    """Side of the squares of pixels of which images have no more than `side` along their longer side; at least 1."""
+    return -(-max(image_shape[:2]) // side)
+
+
 _FIRST = 6  # directions in which the first centres differ
 _FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
 View = Callable[["np.ndarray"], "np.ndarray"]  # Of images [n, H, W, C] in [0, 1]: float64 [n, D].
@@ -110,9 +130,10 @@ Groups = Callable[[], Iterator[tuple["np.ndarray", "np.ndarray", "np.ndarray"]]]
 
 def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
                     ) -> factor_generator.FactorGenerator:
-    """One for each class, of images at half the resolution."""
-    means, sizes = _class_means(config, dataset, releases, half_resolution)
-    differences = _differences(dataset, half_resolution, means)
+    """One for each class, of images averaged over squares of pixels."""
+    view = _view(config)
+    means, sizes = _class_means(config, dataset, releases, view)
+    differences = _differences(dataset, view, means)
     if config.share_covariance:
         moment, noisy = _second_moments(_together(differences), 1, config, "covariances", releases)
         shared = _factors(*moment.mean(noisy[0], sizes.sum()), config.num_factors)
@@ -121,7 +142,7 @@ def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: 
         moment, noisy = _second_moments(differences, config.data.num_classes, config, "covariances", releases)
         factors = np.stack([_factors(*moment.mean(square, size), config.num_factors)
                             for square, size in zip(noisy, sizes)])
-    upscaling = _upscaling(config.data.image_shape)
+    upscaling = _upscaling(config.data.image_shape, config.moments_square)
     return factor_generator.FactorGenerator(
         config.data.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
         np.ones((config.data.num_classes, 1)))
@@ -129,9 +150,10 @@ def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: 
 
 def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
                       ) -> factor_generator.FactorGenerator:
-    """One for each cluster, of images at their own resolution, in the directions of largest variance."""
-    means, sizes = _class_means(config, dataset, releases, _flat)
-    differences = _differences(dataset, _flat, means)
+    """One for each cluster, of images at their own resolution if they are small, in directions of largest variance."""
+    view = _view(config)
+    means, sizes = _class_means(config, dataset, releases, view)
+    differences = _differences(dataset, view, means)
     moment, noisy = _second_moments(_together(differences), 1, config, "directions", releases)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
@@ -143,8 +165,10 @@ def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
+    upscaling = _upscaling(config.data.image_shape, config.moments_square)
     return factor_generator.FactorGenerator(
-        config.data.image_shape, means[:, None] + clusters.centres @ directions, factors, directions, clusters.sizes)
+        config.data.image_shape, (means[:, None] + clusters.centres @ directions) @ upscaling, factors,
+        directions @ upscaling, clusters.sizes)
 
 
 class _Clusters:
@@ -283,32 +307,38 @@ def _shortened(vectors: np.ndarray, clip: float) -> np.ndarray:
     return vectors * ((1 - 1e-9) / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), clip))
 
 
-def _flat(images: np.ndarray) -> np.ndarray:
-    """All pixels: float64 [n, HWC]."""
-    return np.asarray(images, np.float64).reshape(len(images), math.prod(images.shape[1:]))
+def _view(config: MomentsConfig) -> View:
+    """View of images that Gaussians have: `averaged` over squares of pixels."""
+    return functools.partial(averaged, square=config.moments_square)
 
 
-def half_resolution(images: np.ndarray) -> np.ndarray:
-    """Sums of 2 x 2 pixels divided by 2, which keeps lengths of smooth images: float64 [n, HWC / 4].
+def averaged(images: np.ndarray, square: int) -> np.ndarray:
+    """Sums over squares of pixels, divided by their side: float64 [n, D]. Lengths of smooth images stay.
 
-    An odd row or column at the end has black beside it: what is added changes no length.
+    Rows or columns that fill no square at the end have black beside them: what is added changes no length.
+
+    Args:
+      images: [n, H, W, C].
+      square: side of the squares; 1 for all pixels as they are.
     """
     count, height, width, channels = images.shape
-    if height % 2 or width % 2:
-        images = np.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
-        height, width = images.shape[1:3]
-    squares = np.asarray(images, np.float64).reshape(count, height // 2, 2, width // 2, 2, channels)
-    return squares.sum((2, 4)).reshape(count, height * width * channels // 4) / 2
+    rows, columns = -(-height // square), -(-width // square)
+    if (rows * square, columns * square) != (height, width):
+        images = np.pad(images, ((0, 0), (0, rows * square - height), (0, columns * square - width), (0, 0)))
+    squares = np.asarray(images, np.float64).reshape(count, rows, square, columns, square, channels)
+    return squares.sum((2, 4)).reshape(count, rows * columns * channels) / square
 
 
-def _upscaling(image_shape: tuple[int, int, int]) -> np.ndarray:
-    """The linear map back to whole resolution, smoothly: float64 [HWC / 4, HWC]."""
+def _upscaling(image_shape: tuple[int, int, int], square: int) -> np.ndarray:
+    """The linear map from `averaged` back to whole resolution, smoothly: float64 [D, HWC]."""
     height, width, channels = image_shape
-    rows, columns = -(-height // 2), -(-width // 2)
+    rows, columns = -(-height // square), -(-width // square)
     size = rows * columns * channels
+    if square == 1:
+        return np.eye(size)
     units = tf.reshape(tf.eye(size), [size, rows, columns, channels])
-    whole = tf.image.resize(units, [2 * rows, 2 * columns], "bicubic")[:, :height, :width]
-    return whole.numpy().reshape(size, -1).astype(np.float64) / 2
+    whole = tf.image.resize(units, [square * rows, square * columns], "bicubic")[:, :height, :width]
+    return whole.numpy().reshape(size, -1).astype(np.float64) / square
 
 
 class Clips(NamedTuple):

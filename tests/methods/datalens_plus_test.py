@@ -389,6 +389,38 @@ def test_with_the_fewest_records_there_is_no_embedding():
     assert embedded == [False, False, True, True]
 
 
+def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
+    """Colour has three times as many numbers as grey at one size, and images of any size at most 16 x 16 pixels."""
+    def plan(shape, count):
+        config = DataLensPlusConfig(image_shape=shape, num_classes=10).resolved(count)
+        return config.embedding_charges > 0, config.share_covariance
+
+    for shape in ((28, 28, 1), (32, 32, 3), (64, 64, 3)):
+        assert plan(shape, 5000) == (False, True) and plan(shape, 10_000) == (True, True)
+    assert plan((28, 28, 1), 15_000) == (True, False) and plan((32, 32, 3), 15_000) == (True, True)
+    assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (True, False)
+    assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
+
+
+def test_settings_from_before_sides_were_limited_keep_their_meaning():
+    """Runs on large images must go on with what they have released."""
+    text = DataLensPlusConfig(image_shape=(100, 64, 3), num_classes=2).to_json()
+    old = {name: value for name, value in json.loads(text).items() if not name.endswith("_side")}
+    config = DataLensPlusConfig.from_json(json.dumps(old))
+    assert (config.moments_square, config.features_square) == (2, 1)
+    assert config.features_dimension == config.dimension
+
+
+@pytest.mark.parametrize("settings, words", [({}, "at 1/3 of the resolution"), (CLUSTERS, "at 1/3 of the resolution")])
+def test_larger_images_are_made_of_what_smaller_ones_say(settings, words, tmp_path):
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (20, 40, 37, 1), np.uint8), np.arange(20) % 2
+    config = CONFIG.replace(moments_side=14, features_side=20, **settings)
+    run = datalens_plus.DataLensPlus(config, run_dir=tmp_path / "run").fit(images, labels)
+    assert (run.config.moments_square, run.config.features_square) == (3, 2)
+    assert words in run.privacy_statement()["released"] and run.sample(4)[0].shape == (4, 40, 37, 1)
+
+
 @pytest.mark.parametrize("changes", [
     {"fixed_plan": True}, {"noise_multiplier": 50.0}, {"mean_charges": 7}, {"fit_steps": 7},
     {"candidates": "both:0,both:1"}])

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.stats
+import tensorflow as tf
 
 from datalens_tf.data.datasets import Units, as_dataset
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
@@ -12,6 +13,7 @@ from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import moments
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.embedding import averaged
 
 CONFIG = DataLensPlusConfig.for_budget(10.0).replace(
     image_shape=(8, 8, 1), num_classes=2, num_clusters=3, num_directions=6, num_factors=4, mean_clip=40.0,
@@ -75,9 +77,9 @@ def test_few_records_share_their_mean_and_their_covariance():
     releases, config = Exact(), ONE_GAUSSIAN.replace(centre_charges=1, share_covariance=True, class_clip=20.0)
     made = moments.class_gaussians(config, data, releases)
     assert releases.made == [MeanEmbedding, MeanEmbedding, SecondMoment]
-    halves = moments.half_resolution(data.images / 255)
+    halves = moments.averaged(data.images / 255, 2)
     means = np.stack([halves[data.labels == label].mean(0) for label in range(2)])
-    np.testing.assert_allclose(made.means.numpy(), means @ moments._upscaling((8, 8, 1)), atol=1e-3)
+    np.testing.assert_allclose(made.means.numpy(), means @ moments._upscaling((8, 8, 1), 2), atol=1e-3)
     differences = halves - means[data.labels]
     values = np.linalg.eigvalsh(differences.T @ differences / len(halves))[::-1][:4]
     for factors in made.factors.numpy().reshape(2, 4, 16):
@@ -179,12 +181,34 @@ def test_a_cluster_varies_as_its_class_where_noise_hides_how():
     np.testing.assert_allclose(np.einsum("krd,kre->kde", factors, factors), expected, atol=1e-9)
 
 
-def test_half_resolution_keeps_lengths_of_smooth_images_and_comes_back():
+@pytest.mark.parametrize("shape, square", [((8, 12, 3), 2), ((9, 10, 1), 3), ((9, 10, 1), 4), ((5, 5, 1), 1)])
+def test_averaged_images_are_sums_over_squares_and_keep_their_lengths(shape, square):
+    images = np.random.default_rng(0).uniform(size=(2, *shape))
+    vectors = moments.averaged(images, square).reshape(2, -(-shape[0] // square), -(-shape[1] // square), shape[2])
+    for row, column in np.ndindex(vectors.shape[1:3]):
+        part = images[:, row * square:(row + 1) * square, column * square:(column + 1) * square]
+        np.testing.assert_allclose(vectors[:, row, column], part.sum((1, 2)) / square)
+    np.testing.assert_allclose(averaged(tf.constant(images, tf.float32), square), vectors, rtol=1e-5)
+    assert (np.linalg.norm(vectors, axis=(1, 2)) <= np.linalg.norm(images, axis=(1, 2)) * (1 + 1e-12)).all()
+
+
+def test_averaged_images_come_back():
     smooth = np.full((2, 8, 12, 3), 0.3)
-    vectors = moments.half_resolution(smooth)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), np.linalg.norm(smooth.reshape(2, -1), axis=1))
-    back = vectors @ moments._upscaling((8, 12, 3))
-    np.testing.assert_allclose(back.reshape(smooth.shape), smooth, atol=1e-6)
+    for square in (1, 2, 4):
+        vectors = moments.averaged(smooth, square)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), np.linalg.norm(smooth.reshape(2, -1), axis=1))
+        back = vectors @ moments._upscaling((8, 12, 3), square)
+        np.testing.assert_allclose(back.reshape(smooth.shape), smooth, atol=1e-6)
+
+
+def test_large_images_are_described_by_as_many_numbers_as_smaller_ones():
+    def of(side, num_clusters=1, **more):
+        return ONE_GAUSSIAN.replace(image_shape=(side, side, 3), num_clusters=num_clusters, **more).moments_dimension
+
+    assert [of(side) for side in (28, 32, 64, 65, 128)] == [3 * 14**2, 3 * 16**2, 3 * 32**2, 3 * 22**2, 3 * 32**2]
+    assert [of(side, moments_side=16) for side in (28, 32, 64, 128)] == [3 * 14**2, 3 * 16**2, 3 * 16**2, 3 * 16**2]
+    more = {"direction_charges": 1, "cluster_charges": 1}
+    assert [of(side, 4, **more) for side in (28, 32, 64)] == [3 * 28**2, 3 * 32**2, 3 * 32**2]
 
 
 def test_directions_that_noise_alone_explains_are_left_out():
