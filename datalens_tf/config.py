@@ -393,6 +393,11 @@ class MethodConfig(RunConfig):
         0.0, "Decay of the moving average of the generator's weights that is released; 0 releases the last weights. "
         "The average is free in privacy.", between(0, 1, open_high=True))
 
+    holdout: float = setting(
+        0.0, "Share of the records, or of the units, that takes no part in training and is for testing: every tenth "
+        "one for 0.1, by places alone. It is not available under add-or-remove adjacency.", between(0, 0.5),
+        group="data")
+
     GROUP: typing.ClassVar[str] = "generator"
     # Kind of discriminators, where the method has any: `convolutional` or `dense`.
     NETWORK: typing.ClassVar[str] = "convolutional"
@@ -401,6 +406,11 @@ class MethodConfig(RunConfig):
 
     def _check(self) -> None:
         super()._check()
+        # One more record, or one less, would move all that come after it from part to part.
+        _validate.require(
+            self.holdout == 0 or not self.adjacency.startswith("add-or-remove"), "holdout", self.holdout,
+            f"to be 0 under {self.adjacency}, where a place is no public fact: put records to test on elsewhere, and "
+            "name them by --test_dataset")
         if self.image_shape is not None:
             height, width, _ = self.image_shape
             weights = self.generator_units * self.generator_filters * (-(-height // 4)) * (-(-width // 4))

@@ -167,8 +167,9 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "seeds": f"Public: {guarantee.seeds}. "
                  + ("The privacy noise has no seed." if private else "The noise was no secret, or there was none."),
         "settings_chosen": _settings_chosen(config) if private else None,
-        "assumptions": ([*_of_units(config, unit), *(text.format(**texts) for text in guarantee.assumptions),
-                         _classes(config)] if private else []),
+        "assumptions": ([*_of_units(config, unit), *_held_out(config),
+                         *(text.format(**texts) for text in guarantee.assumptions), _classes(config)]
+                        if private else []),
         "not_covered": ([group, *_NOT_COVERED] if private
                         else ["Everything: this run gives no guarantee."]),
     }
@@ -187,6 +188,13 @@ def _of_units(config: RunSettings, unit: str) -> list[str]:
     if config.unit is None or config.adjacency.endswith("-user"):
         return []
     return [_UNIT.format(unit=unit, of_units=config.OF_UNITS)]
+
+
+def _held_out(config: RunSettings) -> list[str]:
+    """A sentence on records that are only for testing, where there are any; not every kind of run holds some out."""
+    share = getattr(config, "holdout", 0.0)
+    return [f"Held out: a share of {share:g} of the data took no part in training, chosen by places alone. It is not "
+            "counted among the records here, and what was measured on it is not covered."] if share else []
 
 
 # Where kinds of data with names of classes have these from.

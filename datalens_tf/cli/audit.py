@@ -64,6 +64,8 @@ def _audit(args: argparse.Namespace) -> None:
     with running.shown(args) as shown:
         shown.epsilon = config.epsilon
         records = _records(args, config, folder) if args.train or _needs_data(config) else None
+        if getattr(config, "holdout", 0.0):  # They were held out of the records; the audit has no others.
+            config = config.replace(holdout=0.0)
         if records is not None:
             config = datasets.with_data(config, records).resolved(config.known_records(len(records)))
         report = families.audit(
@@ -124,6 +126,7 @@ def _records(args: argparse.Namespace, config: RunConfig, folder: pathlib.Path |
                                         pictures=common.pictures(args, place, config.image_shape,
                                                                  num_classes=config.num_classes,
                                                                  skip_unreadable=config.skip_unreadable))
+    loaded, _ = datasets.hold_out(loaded, getattr(config, "holdout", 0.0))
     return dataclasses.replace(loaded, name=config.dataset)
 
 

@@ -19,12 +19,19 @@ from datalens_tf.evaluation import registry
 from datalens_tf.methods import runs
 
 with epy.lazy_imports():
+    import numpy as np
+
     from datalens_tf.config import DataConfig
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import cache, charts, comparison, context, evaluate, report
     from datalens_tf.serving import export as exports
     from datalens_tf.training import callbacks, classifier, progress, results
+
+
+_VARIED = ("Between seeds the classifier's initial weights, order of records and dropout differ; {}. The generator was "
+           "trained once.")
+
 
 def _add_evaluate_arguments(parser: Parser) -> None:
     parser.add_argument("--samples", required=True,
@@ -33,6 +40,9 @@ def _add_evaluate_arguments(parser: Parser) -> None:
     parser.add_argument("--classes", type=read_classes, default=None, metavar=CLASSES,
                         help="of the real data, whose other records are left out; by default those that the run "
                              "declares")
+    parser.add_argument("--split", choices=("test", "holdout"), default=None,
+                        help="records to test on: the test split, or those that the run held out of its data; by "
+                             "default these, where there are any")
     parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
     common.add_picture_arguments(parser)
     parser.add_argument("--skip_unreadable", action="store_true", default=False,
@@ -91,7 +101,9 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
     config = runs.stored_config(source) if is_run else None
     classes = args.classes or (None if config is None else config.classes)
+    own = None
     if config is not None:
+        own, _ = runs.data_of_run(source, config.dataset)
         place, name = runs.data_of_run(source, config.dataset, args.dataset)
     elif args.dataset is not None:
         place = data_registry.located(args.dataset)
@@ -99,6 +111,11 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     else:
         raise InvalidArgumentError("Missing --dataset: name the real data to test on, for example --dataset mnist. "
                                    "Only a run folder knows its own.")
+    share = config.holdout if config is not None and place == own else 0.0
+    split = args.split or ("holdout" if share else "test")
+    if split == "holdout" and not share:
+        raise InvalidArgumentError("Expected --split=holdout for a run that holds records out of its data: train with "
+                                   "--holdout, or leave out --split.")
     if args.output_dir is None and not is_run:
         raise InvalidArgumentError("Missing --output_dir: name a folder for the results. Only a run folder is one.")
     if args.seeds is not None:
@@ -120,60 +137,132 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         facts = report.RunFacts.read_export(exports.version_folder(source))
 
     synthetic = data_registry.load_dataset(f"npz:{source}") if is_archive else None
-    pictures = _pictures(args, place, config, synthetic)
+    sources = runs.read_sources(source) if is_run else {}
+    data_dir = args.data_dir or sources.get("data_dir")
 
-    data_dir = args.data_dir or (runs.read_sources(source).get("data_dir") if is_run else None)
-
-    def load(split):
-        loaded = data_registry.load_dataset(place, data_dir=data_dir, split=split, classes=classes,
-                                            pictures=pictures)
-        if split == "test":
-            loaded = datasets.usable_only(loaded)
+    def load(split, unit=None):
+        loaded = data_registry.load_dataset(place, data_dir=data_dir, split=split, classes=classes, unit=unit,
+                                            pictures=_pictures(args, place, config, synthetic, place == own))
         return dataclasses.replace(loaded, name=name)
 
-    test = load("test")
     needed = any(metric.needs_train for name, metric in registry.declared().items() if name in args.metrics)
-    train = load("train") if needed else None
+    train, held_out = None, None
+    if needed or split == "holdout":  # Whose records are whose decides which are held out.
+        train, held_out = datasets.hold_out(load("train", config.unit if config is not None and share else None), share)
+    beside = sources.get("test_dataset") if args.dataset is None else None
+    if held_out is not None and split == "holdout":
+        test = held_out
+    elif beside is not None and own is not None:
+        test = runs.load_test(beside, data_dir, classes, _pictures(args, beside, config, None, False), trained_on=own)
+        test = dataclasses.replace(test, name=_text.without_folders(beside))
+    else:
+        test = load("test")
+    test = datasets.usable_only(test)
     if synthetic is not None:
         draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
     else:
-        sample, _ = common.drawer(args.samples)
+        sample, class_names = common.drawer(args.samples)
+        evaluate.check_alike(test, _image_shape(source), class_names)
         count = effort.num_synthetic or protocol.num_synthetic
         draw = functools.lru_cache(lambda seed: sample(count, seed=seed))  # Asked for in several places.
         varied = "so do the synthetic images"
-    if facts is not None:
-        described = f"Samples of a generator trained by the method {facts.statement['method']}"
-    else:
-        described = f"Samples from {source.name}"
+    described = f"Samples from {source.name}" if facts is None else _described(facts, split == "holdout")
     shown.on_plan(f"{len(test):,} real test records of {test.name}", [
         callbacks.Stage("load"), callbacks.Stage("measure"), callbacks.Stage("report", 100.0)])
     result = evaluate.evaluate(
         draw, train, test, source=described, effort=effort, metrics=args.metrics, protocol=protocol,
-        varied=f"Between seeds the classifier's initial weights, order of records and dropout differ; {varied}. The "
-               "generator was trained once.",
+        varied=_VARIED.format(varied),
         seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
         state_dir=state_folder / "private" / f"{protocol.name}_protocol" if protocol.every_epoch else None,
         inception_weights=args.inception_weights, cache=cache.Cache(args.cache_dir),
         progress=shown)
     shown.on_stage("report")
-    metrics = result.metrics
-    _files.atomic_write(folder / results.METRICS, json.dumps(metrics, indent=2) + "\n")
-    page = report.write_report(folder, result, facts, draw(0))
-    if args.output_dir is None and facts is not None:
-        report.write_public_report(source, facts, draw(0))
-    elif is_run and folder.resolve() == source.resolve():  # What is there now is newer.
+    public = source if args.output_dir is None else None
+    texts = _written(folder, result, facts, draw(0), public)
+    if public is None and is_run and folder.resolve() == source.resolve():  # What is there now is newer.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
+    return texts
+
+
+def _described(facts: report.RunFacts, held_out: bool) -> str:
+    """The synthetic images, in words."""
+    where = ", tested on records that were held out of its data" if held_out else ""
+    return f"Samples of a generator trained by the method {facts.statement['method']}{where}"
+
+
+def _image_shape(source: pathlib.Path) -> tuple[int, int, int]:
+    """(H, W, C) of the images of a run folder's generator, or of an exported one."""
+    folder = source / "generator" if (source / "config.json").is_file() else source
+    shape: tuple[int, int, int] = exports.read_metadata(exports.version_folder(folder))["image_shape"]
+    return shape
+
+
+def _written(folder: pathlib.Path, result: evaluate.Evaluation, facts: report.RunFacts | None,
+             samples: tuple[np.ndarray, np.ndarray], public: pathlib.Path | None) -> list[str]:
+    """Writes results and reports; the lines to print.
+
+    Args:
+      folder: of the results.
+      result: what was measured.
+      facts: of the run, where there is one.
+      samples: synthetic images and labels, of which some are shown.
+      public: the run folder, for a report without what was measured; None for none.
+    """
+    _files.atomic_write(folder / results.METRICS, json.dumps(result.metrics, indent=2) + "\n")
+    page = report.write_report(folder, result, facts, samples)
     texts = [line for name in registry.declared()
-             if name in metrics and (line := registry.metric(name).headline(metrics[name]))]
-    public = [f"public report {source / 'report.html'}"] if args.output_dir is None else []
-    return [*texts, f"metrics {folder / results.METRICS}", f"report {page}", *public]
+             if name in result.metrics and (line := registry.metric(name).headline(result.metrics[name]))]
+    texts += [f"metrics {folder / results.METRICS}", f"report {page}"]
+    if public is not None and facts is not None:
+        texts.append(f"public report {report.write_public_report(public, facts, samples)}")
+    return texts
 
 
-def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None
-              ) -> datasets.Pictures:
-    """Choices that make real pictures like the synthetic images."""
+def why_not(records: datasets.Dataset) -> str | None:
+    """The reason, a sentence, that no classifier can measure images of such records; None where one can."""
+    if records.num_classes < 2:
+        return "Expected several classes, which a classifier could tell apart, got one."
+    smallest = classifier.SMALLEST_SIDE
+    if min(records.image_shape[:2]) < smallest:
+        return f"Expected images of at least {smallest}x{smallest} for the classifier, got {list(records.image_shape)}."
+    try:
+        evaluate.require_extra()
+    except InvalidArgumentError as error:
+        return str(error)
+    return None
+
+
+def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.Dataset, *, held_out: bool,
+                     shown: progress.Progress) -> list[str]:
+    """Measures the images of a run that has just ended on real test records, in short; the lines to print.
+
+    Args:
+      run: its folder, which gets the results.
+      train: the records that it was trained on.
+      test: others, all usable.
+      held_out: whether these were held out of its data.
+      shown: is told the stages.
+    """
+    effort = context.EFFORTS["short"]
+    sample, _ = common.drawer(str(run))
+    draw = functools.lru_cache(lambda seed: sample(effort.num_synthetic, seed=seed))
+    facts = report.RunFacts.read(run)
+    shown.on_plan(f"short evaluation on {len(test):,} real test records of {test.name}", [
+        callbacks.Stage("load"), callbacks.Stage("measure"), callbacks.Stage("report", 100.0)])
+    result = evaluate.evaluate(
+        draw, train, test, source=_described(facts, held_out), effort=effort, metrics=("utility",),
+        varied=_VARIED.format("so do the synthetic images"), cache=cache.Cache(), progress=shown)
+    shown.on_stage("report")
+    texts = _written(results.make_results_folder(run), result, facts, draw(0), run)
+    return ["Short evaluation; `datalens evaluate` has the full protocol.", *texts,
+            result.metrics["utility"]["privacy_note"]]
+
+
+def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None,
+              is_own: bool) -> datasets.Pictures:
+    """Choices that make real pictures like the synthetic images, and bring a run's own data to what they were."""
     shape, num_classes, skip = None, None, args.skip_unreadable
-    if config is not None and (args.dataset is None or data_registry.decodes_pictures(place)):
+    if config is not None and (is_own or data_registry.decodes_pictures(place)):
         shape, num_classes, skip = config.image_shape, config.num_classes, skip or config.skip_unreadable
     elif data_registry.decodes_pictures(place):
         if synthetic is not None:

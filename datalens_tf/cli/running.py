@@ -13,11 +13,11 @@ import shutil
 import signal
 import sys
 import types
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from datalens_tf import _files
+from datalens_tf.data import registry as data_registry
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.methods import runs
 from datalens_tf.training import progress as progresses
@@ -151,13 +151,14 @@ def check_finished(folder: pathlib.Path) -> None:
         raise CheckpointError(text)
 
 
-def last_screen(folder: pathlib.Path, place: str, statement: Mapping[str, Any]) -> str:
+def last_screen(folder: pathlib.Path, place: str, statement: Mapping[str, Any], *, tested: bool = False) -> str:
     """Tells where everything of a finished run is, what may be shared with whom, and what to do next.
 
     Args:
       folder: of the run.
       place: of its data.
       statement: of its privacy.
+      tested: whether its images were measured already, in short.
     """
     private = folder / "private"
     if statement["private"]:
@@ -166,18 +167,20 @@ def last_screen(folder: pathlib.Path, place: str, statement: Mapping[str, Any]) 
                   "rest for nobody")
     else:
         shared = f"share     nothing but with those who may see the records: {folder} is NOT PRIVATE"
-    commands = "\n".join(f"  {line}" for line in _next_commands(folder, place))
+    commands = "\n".join(f"  {line}" for line in _next_commands(folder, place, tested))
     return (f"samples   {folder / 'samples.npz'}\ngenerator {folder / 'generator'}\n{shared}\n"
             f"Go on with:\n{commands}")
 
 
-def _next_commands(folder: pathlib.Path, place: str) -> Sequence[str]:
+def _next_commands(folder: pathlib.Path, place: str, tested: bool = False) -> Sequence[str]:
     """Three commands that work as they stand."""
     served, version = pathlib.Path(f"{folder}_export"), 1
     while (served / str(version)).exists():
         version += 1
     third = command("verify", _word(folder))
-    if _has_test_records(place) and all(importlib.util.find_spec(package) for package in _EVALUATION):
+    if tested:
+        third = command("evaluate", f"--samples={folder}")
+    elif data_registry.has_test(place) and all(importlib.util.find_spec(package) for package in _EVALUATION):
         third = command("evaluate", f"--samples={folder}", "--quick")
     return (command("sample", f"--model={folder}", "--num_samples=1000", f"--output={folder}_samples.npz"), third,
             command("export", f"--run_dir={folder}", f"--output_dir={served}",
@@ -187,18 +190,3 @@ def _next_commands(folder: pathlib.Path, place: str) -> Sequence[str]:
 def _word(path: pathlib.Path) -> str:
     """A path that is no flag."""
     return f"./{path}" if str(path).startswith("-") else str(path)
-
-
-def _has_test_records(place: str) -> bool:
-    """Whether there are real records to evaluate on, as far as can be said without loading them."""
-    kind, _, path = place.partition(":")
-    if not path:
-        return True
-    if kind == "npz":
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return {"x_test.npy", "y_test.npy"} <= set(archive.namelist())
-        except (OSError, zipfile.BadZipFile):
-            return False
-    return kind == "tfds" or (kind == "folder" and all((pathlib.Path(path) / split).is_dir()
-                                                       for split in ("train", "test")))

@@ -7,15 +7,15 @@ import functools
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epy
 
-from datalens_tf.cli import common, running
+from datalens_tf.cli import common, evaluation, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings, table
 from datalens_tf.config import MethodConfig, PerformanceOptions, VotingConfig
-from datalens_tf.errors import DataLensError
+from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.methods import registry, runs
 from datalens_tf.settings import declared
 
@@ -23,8 +23,8 @@ with epy.lazy_imports():
     from datalens_tf.accounting import statement as statements
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
-    from datalens_tf.training import progress, run_folder
-
+    from datalens_tf.evaluation import evaluate
+    from datalens_tf.training import progress, results, run_folder
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -35,6 +35,12 @@ def _add_arguments(parser: Parser) -> None:
                         help="how to train (default: what suits the data best; a line says which method that is); "
                              "datalens methods says when to choose which")
     parser.add_argument("--preset", metavar="NAME", help=common.preset_help())
+    parser.add_argument("--test_dataset", default=None, metavar="DATA",
+                        help="real records that take no part in training, to measure the images on at the end; by "
+                             "default those that --holdout holds out, or the test split in the data's own folder or "
+                             "file")
+    parser.add_argument("--no_evaluation", action="store_true", default=False,
+                        help="measure nothing on real records at the end")
     method = _named_method(parser.words)
     add_settings(parser, registry.config_classes().values() if method is None else registry.config_class(method))
     add_settings(parser, PerformanceOptions)
@@ -94,8 +100,8 @@ Train a generator and write a run folder. What most people need:
     ("--preset NAME", "the settings made for a data set (default: those for --dataset, if there are any)"),
     ("--output_dir FOLDER", "the run folder, new or with --resume"),
     ("--image_size H[xW]", "size that pictures are brought to, any you like; --color rgb or grey"),
+    ("--holdout X", "share of the data to measure images on; --test_dataset names other data"),
     ("--resume", "continue an interrupted run with its own settings; --quiet tells less"),
-    ("--data_dir FOLDER", common.DATA_DIR_HELP),
 ], column=23)}
 
 Methods, and when to choose which:
@@ -113,18 +119,52 @@ def _train(args: argparse.Namespace) -> None:
     folder = pathlib.Path(args.output_dir)
     runs.check_folder(folder, resume=args.resume)
     options = PerformanceOptions(**given_settings(args, PerformanceOptions))
-    with running.interruptible(args, "train", folder) as stopper, running.shown(args, folder) as shown:
-        plan = runs.resumed(request(args), folder) if args.resume else runs.planned(request(args))
-        statement = _trained(args, folder, plan, options, shown, stopper)
+    with running.interruptible(args, "train", folder) as stopper:
+        with running.shown(args, folder) as shown:
+            plan = runs.resumed(request(args), folder) if args.resume else runs.planned(request(args))
+            test = None if args.no_evaluation else _testing_records(plan, folder)
+            statement = _trained(args, folder, plan, options, shown, stopper)
+        _print_guarantee(plan, folder, statement)
+        if test is not None and plan.dataset is not None:
+            stopper.request_stop = None  # The run is complete, and `--resume` measures it.
+            with running.shown(args, folder) as shown:
+                told = evaluation.short_evaluation(
+                    folder, plan.dataset, test, held_out=plan.held_out is not None, shown=shown)
+            print("", *told, "", sep="\n")
+    if not args.quiet:
+        print(running.last_screen(folder, plan.place, statement, tested=test is not None))
+
+
+def _testing_records(plan: runs.Plan, folder: pathlib.Path) -> datasets.Dataset | None:
+    """Real records to measure the images of a run on at its end; None where nothing is to be measured.
+
+    Nothing is where there are no such records, or no classes to tell apart, and where a run was measured before.
+
+    Raises:
+      DataLensError: records that somebody asks to measure on do not serve.
+    """
+    test = runs.testing_records(plan)
+    if test is None or plan.dataset is None or results.result_file(folder).exists():
+        return None
+    is_asked = plan.held_out is not None or plan.request.test_dataset is not None
+    reason = evaluation.why_not(plan.dataset)
+    if reason is None:
+        evaluate.check_alike(test, plan.dataset.image_shape, plan.dataset.class_names)
+        return test
+    if is_asked:
+        raise InvalidArgumentError(f"{reason} Leave out the records to test on, or give --no_evaluation.")
+    return None
+
+
+def _print_guarantee(plan: runs.Plan, folder: pathlib.Path, statement: Mapping[str, Any]) -> None:
+    """Prints what is guaranteed, and where that is written."""
     guarantee = statement["title"]
     if statement["private"]:
         guarantee = (f"epsilon {statements.round_up(statement['epsilon'])} ({statement['accountant']}), "
                      f"delta {statement['delta']:g}, {statement['adjacency']}")
     steps = f", {statement['num_steps']} steps" if isinstance(plan.config, VotingConfig) else ""
     files = run_folder.RunFolder(folder)
-    print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}")
-    if not args.quiet:
-        print(running.last_screen(folder, plan.place, statement))
+    print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}", flush=True)
 
 
 def request(args: argparse.Namespace) -> runs.Request:
@@ -135,6 +175,7 @@ def request(args: argparse.Namespace) -> runs.Request:
     return runs.Request(
         method=method, preset=getattr(args, "preset", None), data_name=args.data_name, data_dir=args.data_dir,
         given={name: value for name, value in vars(args).items() if name in names},
+        test_dataset=args.test_dataset,
         pictures=datasets.Pictures(image_size=args.image_size, color=args.color, unlabelled=args.unlabelled))
 
 

@@ -72,6 +72,7 @@ class Dataset:
       units: whose records are whose, where units are protected and not records; None where a record is a unit.
       unreadable: files that could not be read, relative to the data, and why. They hold their places and are not
         usable. Private, how many there are as well.
+      held_out: the share of places that `hold_out` took away; 0 where it did not.
     """
 
     images: NDArray[Any]
@@ -85,6 +86,7 @@ class Dataset:
     slots: NDArray[np.int64] | None = None
     units: Units | None = None
     unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    held_out: float = 0.0
 
     @property
     def num_slots(self) -> int:
@@ -260,11 +262,59 @@ def usable_only(dataset: Dataset) -> Dataset:
     """Leaves out records that are not usable. Whether a record is usable depends on itself alone."""
     if dataset.usable is None:
         return dataset
+    return dataclasses.replace(_some(dataset, dataset.usable), usable=None)
+
+
+def _some(dataset: Dataset, kept: NDArray[np.bool_]) -> Dataset:
+    """Some of the records, bool [n], in their order; units stay counted that have none of these."""
     return dataclasses.replace(
-        dataset, images=dataset.images[dataset.usable], labels=dataset.labels[dataset.usable], usable=None,
-        users=None if dataset.users is None else dataset.users[dataset.usable],
-        units=dataset.units and dataclasses.replace(dataset.units, of=dataset.units.of[dataset.usable]),
-        slots=None if dataset.slots is None else np.unique(dataset.slots[dataset.usable], return_inverse=True)[1])
+        dataset, images=dataset.images[kept], labels=dataset.labels[kept],
+        usable=None if dataset.usable is None else dataset.usable[kept],
+        users=None if dataset.users is None else dataset.users[kept],
+        units=dataset.units and dataclasses.replace(dataset.units, of=dataset.units.of[kept]),
+        slots=None if dataset.slots is None else np.unique(dataset.slots[kept], return_inverse=True)[1])
+
+
+def hold_out(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
+    """Divides records into those to train on and those to test on, by their places alone; no record is looked at.
+
+    A place is that of a unit, else of a user, else of a slot, else of the record: what belongs together stays together.
+    The places that are held out lie evenly, every tenth one for a share of 0.1.
+
+    Args:
+      dataset: the records.
+      share: of the places to hold out, in [0, 0.5]; 0 for none.
+
+    Returns:
+      The records to train on, and those that were held out: None for a share of 0, and where they were taken away
+      before.
+
+    Raises:
+      DataError: there are too few places.
+      InvalidArgumentError: another share was held out before.
+    """
+    if share in (0, dataset.held_out):
+        return dataset, None
+    _validate.require(dataset.held_out == 0, "holdout", share, f"to be {dataset.held_out}, which was held out before")
+    places, count = dataset.slots, dataset.num_slots
+    if dataset.units is not None:
+        places = dataset.units.of
+    elif dataset.users is not None:
+        users, places = np.unique(dataset.users, return_inverse=True)
+        count = len(users)
+    # The last of every 1 / share places; the rounding keeps 0.1 * 10 at 1.
+    is_held = np.diff(np.floor(np.round(np.arange(count + 1) * share, 6))) > 0
+    if not is_held.any():
+        raise DataError(f"{dataset.name}: expected records to hold out, got holdout={share:g} of {count}. Give a "
+                        "larger share, or none.")
+    of = is_held if places is None else is_held[places]
+    train, test = _some(dataset, ~of), _some(dataset, of)
+    if dataset.units is not None:
+        numbers = np.where(is_held, np.cumsum(is_held), np.cumsum(~is_held)) - 1  # Each part counts from 0.
+        train, test = (dataclasses.replace(part, units=dataclasses.replace(
+            dataset.units, of=numbers[dataset.units.of[chosen]], count=int(held.sum())))
+            for part, chosen, held in ((train, ~of, ~is_held), (test, of, is_held)))
+    return dataclasses.replace(train, held_out=share), dataclasses.replace(test, unreadable={})
 
 
 def unit_sizes(dataset: Dataset) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import os
 import pathlib
+import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -81,6 +82,26 @@ def decodes_pictures(name: str) -> bool:
     """Whether a data set is made of files of pictures, which have no size or colour in common by their kind."""
     source = _source_of(name)
     return source is not None and bool(_sources()[source].constants.get("PICTURES", False))
+
+
+def has_test(name: str) -> bool:
+    """Whether data have a test split, as far as can be said without loading them."""
+    return ":" not in name or name.startswith("tfds:") or has_test_beside(name)
+
+
+def has_test_beside(name: str) -> bool:
+    """Whether a file or a folder has a test split beside the records to train on."""
+    kind, _, place = name.partition(":")
+    path = pathlib.Path(place).expanduser()
+    if kind == "npz":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return {"x_test.npy", "y_test.npy"} <= set(archive.namelist())
+        except (OSError, zipfile.BadZipFile):
+            return False
+    if kind == "parquet":
+        return path.is_dir() and any(path.rglob("test*.parquet"))
+    return kind == "folder" and all((path / split).is_dir() for split in datasets.SPLITS)
 
 
 def located(name: str) -> str:

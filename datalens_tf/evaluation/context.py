@@ -54,6 +54,8 @@ class Effort:
 
 
 EFFORTS = {effort.name: effort for effort in (
+    Effort(name="short", num_synthetic=10_000, epochs=4, seeds=1, max_train=1_000, domain_epochs=10,
+           domain_train=2_000, quality_images=2_000, neighbour_images=1_000, embedded_images=300),
     Effort(name="quick", num_synthetic=5_000, seeds=1, max_train=1_000, domain_epochs=10,
            domain_train=2_000, quality_images=2_000, neighbour_images=1_000, embedded_images=300),
     Effort(name="default"),

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from datalens_tf import _validate
-from datalens_tf.data.datasets import Dataset, as_dataset, usable_only
-from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.data.datasets import Dataset, as_dataset, listed, usable_only
+from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import image_quality, registry
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.context import EFFORTS, Context, Effort, Stages, environment
@@ -104,6 +104,34 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
         "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2 ** 20, 2),
         **environment()}
     return found
+
+
+def check_alike(test: Dataset, image_shape: Sequence[int], class_names: Sequence[str]) -> None:
+    """Refuses real records that are not of the synthetic images' size and classes.
+
+    Classes that have only numbers for names, 0 to Y - 1, fit any Y classes.
+
+    Args:
+      test: the real records.
+      image_shape: (H, W, C) of the synthetic images.
+      class_names: of these, in the order of their labels.
+
+    Raises:
+      DataError: they are not.
+    """
+    shape, names = tuple(image_shape), tuple(class_names)
+    if test.image_shape != shape:
+        height, width, channels = shape
+        color = {1: " --color grey", 3: " --color rgb"}.get(channels, "")
+        raise DataError(f"Expected real and synthetic images of one shape, got {list(test.image_shape)} of {test.name} "
+                        f"and {list(shape)}. Choose other data; --image_size {height}x{width}{color} brings these to "
+                        "that size.")
+    numbers = tuple(map(str, range(len(names))))
+    same = len(test.class_names) == len(names) and (numbers in (names, test.class_names) or names == test.class_names)
+    if not same:
+        raise DataError(f"Expected real records of the {len(names)} classes of the synthetic images, {listed(names)}, "
+                        f"got {len(test.class_names)} of {test.name}: {listed(test.class_names)}. Choose data of the "
+                        "same classes, or name these with --classes.")
 
 
 def require_extra() -> None:

@@ -169,7 +169,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
     def fit_dataset(self, dataset: datasets.Dataset) -> typing.Self:
         """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
         if isinstance(dataset, datasets.Dataset):  # Owners check their own.
-            dataset = datasets.sound(dataset)
+            dataset, _ = datasets.hold_out(datasets.sound(dataset), self.config.holdout)
         num_users = None if dataset.owners is None else len(np.unique(dataset.owners))
         num_records = self.config.known_records(dataset.num_units)
         self.config = datasets.with_data(self.config, dataset).resolved(num_records, num_users)

@@ -51,6 +51,7 @@ class Request:
       data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`.
       pictures: what becomes of pictures; None for what they are by their kind.
       records: the data, where they are at hand; None loads them.
+      test_dataset: real records to test on after training; None for what is held out, or lies beside the data.
     """
 
     method: str | None = None
@@ -60,6 +61,7 @@ class Request:
     data_dir: str | None = None
     pictures: datasets.Pictures | None = None
     records: datasets.Dataset | None = None
+    test_dataset: str | None = None
 
     @property
     def settings_of(self) -> str | None:
@@ -86,11 +88,12 @@ class Plan:
     Attributes:
       config: settings of the run.
       place: where its data is.
-      dataset: the data; None where owners keep them.
+      dataset: the data, without what is held out; None where owners keep them.
       request: what was asked.
       chosen: line that says which method was taken and why; None where it was named.
       warning: line that says that the images will be noise, where that is to be expected; else None.
       resumes: whether there is a run to go on with.
+      held_out: records that the settings hold out of the data; None for none.
     """
 
     config: MethodConfig
@@ -100,14 +103,17 @@ class Plan:
     chosen: str | None = None
     warning: str | None = None
     resumes: bool = False
+    held_out: datasets.Dataset | None = None
 
     @property
     def sources(self) -> dict[str, str]:
         """Places of the data on this machine, as the private folder keeps them."""
-        folder = self.request.data_dir
-        if folder is None:
-            return {"dataset": self.place}
-        return {"dataset": self.place, "data_dir": os.path.abspath(folder) if os.path.isdir(folder) else folder}
+        folder, test = self.request.data_dir, self.request.test_dataset
+        found = {"dataset": self.place, "data_dir": folder,
+                 "test_dataset": None if test is None else data_registry.located(test)}
+        if folder is not None and os.path.isdir(folder):
+            found["data_dir"] = os.path.abspath(folder)
+        return {name: place for name, place in found.items() if place is not None}
 
 
 def planned(request: Request) -> Plan:
@@ -130,7 +136,7 @@ def planned(request: Request) -> Plan:
     name = request.data_name or _text.without_folders(place)
     if has_owners(sound):
         return Plan(config=sound.replace(dataset=name), place=place, dataset=None, request=request)
-    dataset = request.load(sound, place)
+    dataset, held_out = datasets.hold_out(request.load(sound, place), sound.holdout)
     known = sound.known_records(dataset.num_units)  # Where the number is private, nothing that follows may have it.
     facts = DataFacts(num_records=known, image_shape=dataset.image_shape, num_classes=dataset.num_classes,
                       num_slots=dataset.num_slots, unit=dataset.unit)
@@ -149,7 +155,7 @@ def planned(request: Request) -> Plan:
         raise InvalidArgumentError(f"{error}{way_out}") from error
     _check_teachers(config, facts, given)
     return Plan(config=config.replace(dataset=name), place=place, dataset=dataset, request=request, chosen=chosen,
-                warning=_noise(config, facts))
+                warning=_noise(config, facts), held_out=held_out)
 
 
 def resumed(request: Request, folder: pathlib.Path) -> Plan:
@@ -160,8 +166,9 @@ def resumed(request: Request, folder: pathlib.Path) -> Plan:
       DataError: from the data.
     """
     stored = stored_config(folder)
-    if request.data_dir is None:
-        request = dataclasses.replace(request, data_dir=read_sources(folder).get("data_dir"))
+    sources = read_sources(folder)
+    request = dataclasses.replace(request, data_dir=request.data_dir or sources.get("data_dir"),
+                                  test_dataset=request.test_dataset or sources.get("test_dataset"))
     given = dict(request.given)
     wanted: Any = stored
     if given.get("delta") == AUTO:  # The run has it as a number.
@@ -182,8 +189,56 @@ def resumed(request: Request, folder: pathlib.Path) -> Plan:
         if mine != theirs and not (field.name in _RESOLVED and mine is None):
             raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
                                   "same settings (--resume alone takes them), or choose another --output_dir.")
-    dataset = None if has_owners(stored) else request.load(stored, place)
-    return Plan(config=stored, place=place, dataset=dataset, request=request, resumes=True)
+    dataset, held_out = None, None
+    if not has_owners(stored):
+        dataset, held_out = datasets.hold_out(request.load(stored, place), stored.holdout)
+    return Plan(config=stored, place=place, dataset=dataset, request=request, resumes=True, held_out=held_out)
+
+
+def testing_records(plan: Plan) -> datasets.Dataset | None:
+    """Real records to test the images of a plan's run on; None where there are none, or owners keep the data.
+
+    They are those that the settings hold out, else those of `test_dataset`, else the test split that lies beside the
+    data in its folder or file.
+
+    Raises:
+      DataError: from the data.
+      InvalidArgumentError: the data to test on are those to train on.
+    """
+    place, request = plan.request.test_dataset, plan.request
+    if plan.dataset is None:
+        return None
+    if plan.held_out is not None:
+        return dataclasses.replace(datasets.usable_only(plan.held_out), name=plan.config.dataset)
+    if place is not None and data_registry.located(place) == plan.place and not data_registry.has_test(plan.place):
+        raise InvalidArgumentError(f"Expected --test_dataset={place} to be other records than those to train on. Name "
+                                   "others, or let --holdout 0.1 hold a tenth of them out.")
+    if place is None and (request.records is not None or not data_registry.has_test_beside(plan.place)):
+        return None
+    place = plan.place if place is None else data_registry.located(place)
+    pictures = dataclasses.replace(request.pictures or datasets.Pictures(),
+                                   skip_unreadable=plan.config.skip_unreadable)
+    if data_registry.decodes_pictures(place):
+        pictures = pictures.fitting(plan.dataset.image_shape, plan.dataset.num_classes)
+    loaded = load_test(place, request.data_dir, plan.config.classes, pictures, trained_on=plan.place)
+    name = plan.config.dataset if place == plan.place else _text.without_folders(place)
+    return dataclasses.replace(loaded, name=name)
+
+
+def load_test(place: str, data_dir: str | None, classes: Sequence[str] | None, pictures: datasets.Pictures, *,
+              trained_on: str) -> datasets.Dataset:
+    """The test split of data or, of other data than a run was trained on, all of it where it has no such split.
+
+    Args:
+      place: of the data.
+      data_dir: folder of TensorFlow Datasets.
+      classes: those that were declared; None for none.
+      pictures: what becomes of pictures.
+      trained_on: place of the run's own data.
+    """
+    split = "test" if place == trained_on or data_registry.has_test(place) else "train"
+    return datasets.usable_only(data_registry.load_dataset(
+        place, data_dir=data_dir, split=split, classes=classes, pictures=pictures))
 
 
 def create(plan: Plan, folder: pathlib.Path) -> run_folder.RunFolder:

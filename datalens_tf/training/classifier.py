@@ -59,6 +59,7 @@ PAPER_CELEBA = Protocol(name="paper", optimizer="sgd", learning_rate=1e-4, batch
 PAPER_SHORT = Protocol(name="paper-short", optimizer="sgd", learning_rate=0.02, batch_size=512, epochs=60,
                        num_synthetic=100_000, every_epoch=True)
 _QUICK_BATCH = 100
+SMALLEST_SIDE = 8  # pixels of an image that the classifier takes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,8 +269,9 @@ def check_fit(synthetic: Dataset, real: Dataset) -> None:
     if synthetic.image_shape != real.image_shape:
         raise DataError(f"Expected synthetic and real images of one shape, got {list(synthetic.image_shape)} "
                         f"and {list(real.image_shape)}.")
-    if min(real.image_shape[:2]) < 8:
-        raise DataError(f"Expected images of at least 8x8 for the classifier, got {list(real.image_shape)}.")
+    if min(real.image_shape[:2]) < SMALLEST_SIDE:
+        raise DataError(f"Expected images of at least {SMALLEST_SIDE}x{SMALLEST_SIDE} for the classifier, got "
+                        f"{list(real.image_shape)}.")
     missing = np.setdiff1d(real.labels, synthetic.labels)
     if len(missing):
         raise DataError(f"Expected synthetic images of every class of the real data, got none of class {missing[0]}.")

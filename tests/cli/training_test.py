@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -16,11 +18,15 @@ from datalens_tf import cli
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.cli import training
 from datalens_tf.cli.parser import given_settings
+from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.sources import tfds
+from datalens_tf.evaluation import context
 from datalens_tf.methods import runs
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, preset
 from tests.cli.commands import TINY, on_step, refused
+
+SCHEMA = pathlib.Path(__file__).parents[2] / "docs/reference/metrics.schema.json"
 
 
 def test_interrupt_saves_the_state_and_exits_130(interrupted):
@@ -296,3 +302,64 @@ def test_other_methods_train_resume_sample_and_evaluate(method, tmp_path, datale
 def test_settings_of_other_methods_are_refused(flags, message, tmp_path, datalens):
     status, _, err = datalens("train", "--dataset=digits", *flags, "--output_dir", tmp_path / "run")
     assert status == 2 and message in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.fixture(name="both")
+def make_both(tmp_path):
+    """Digits with a test part, in one file."""
+    train, test = load_dataset("digits"), load_dataset("digits", split="test")
+    np.savez(tmp_path / "both.npz", x=train.images[:200], y=train.labels[:200], x_test=test.images, y_test=test.labels)
+    return tmp_path / "both.npz"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags, count, splits", [
+    (["--holdout=0.1"], 20, {"holdout": 20, "test": 359}), ([], 359, {"test": 359}),
+    (["--test_dataset=digits"], 359, {"test": 359})])
+def test_training_ends_with_a_verdict_where_there_are_records_for_it(flags, count, splits, both, tmp_path, datalens,
+                                                                     monkeypatch):
+    monkeypatch.setitem(context.EFFORTS, "short", context.Effort(name="short", num_synthetic=100, epochs=1, seeds=1))
+    folder, results = tmp_path / "run", tmp_path / "run/private/evaluation/metrics.json"
+    status, out, err = datalens("train", f"--dataset={both}", *TINY, *flags, f"--output_dir={folder}")
+    assert status == 0 and f" on {count} real test records of " in out and "Short evaluation; `datalens" in out, err
+    metrics = json.loads(results.read_text())
+    assert metrics["utility"]["verdict"] in out and metrics["utility"]["privacy_note"] in out
+    assert metrics["mode"] == "short" and metrics["utility"]["real"]["num_train"] <= 200
+    jsonschema.validate(metrics, json.loads(SCHEMA.read_text()))
+    page = (results.parent / "report.html").read_text()
+    assert "Effort: short" in page and "--short" not in page and metrics["utility"]["verdict"][:20] in page
+    assert metrics["utility"]["verdict"][:20] not in (folder / "report.html").read_text()
+    statement = (folder / "privacy.txt").read_text()
+    assert ("Held out" in statement) == bool("--holdout=0.1" in flags)
+    # The same records serve later; and what was measured stays.
+    before = results.read_bytes()
+    assert datalens("train", "--resume", f"--output_dir={folder}")[0] == 0 and results.read_bytes() == before
+    for split, number in splits.items():
+        words = ["evaluate", f"--samples={folder}", f"--split={split}", "--metrics=utility", "--quick", "--epochs=1"]
+        assert f" on {number} real test records" in datalens(*words)[1]
+    if "holdout" not in splits:
+        refused(datalens("evaluate", f"--samples={folder}", "--split=holdout"), "holds records out of its data")
+
+
+@pytest.mark.parametrize("flags, texts", [
+    (["--test_dataset=mnist_of_mine.npz"], ["images of one shape", "[12, 12, 1] of npz:mnist_of_mine.npz"]),
+    (["--test_dataset=few.npz"], ["10 classes", "got 3 of npz:few.npz: 0, 1, 2"]),
+    (["--holdout=0.1", "--unlabelled"], ["Expected several classes", "--no_evaluation"]),
+])
+def test_records_that_do_not_serve_are_refused_before_training(flags, texts, both, tmp_path, datalens, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("mnist_of_mine.npz", x=np.zeros([30, 12, 12, 1], np.uint8), y=np.arange(30) % 10)
+    np.savez("few.npz", x=np.zeros([30, 8, 8, 1], np.uint8), y=np.arange(30) % 3)
+    refused(datalens("train", f"--dataset={both}", *TINY, *flags, "--output_dir=run"), *texts)
+    assert not pathlib.Path("run").exists()
+
+
+@pytest.mark.slow
+def test_nothing_is_measured_where_nobody_could_tell(both, tmp_path, datalens):
+    folder = tmp_path / "run"
+    words = ["train", "--method=dp_merf", f"--dataset={both}", "--num_features=20", "--fit_steps=1",
+             "--generator_filters=2", "--generator_units=4"]
+    status, out, _ = datalens(*words, "--no_evaluation", f"--output_dir={folder}")
+    assert status == 0 and "Short evaluation" not in out and not (folder / "private/evaluation").exists()
+    status, out, _ = datalens(*words, "--unlabelled", f"--output_dir={tmp_path / 'other'}")
+    assert status == 0 and "Short evaluation" not in out

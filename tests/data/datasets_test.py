@@ -5,7 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datalens_tf.data.datasets import as_dataset, chunks, sound, to_unit, unit_sizes, usable_only, with_data
+from datalens_tf.data.datasets import (
+    as_dataset,
+    chunks,
+    hold_out,
+    sound,
+    to_unit,
+    unit_sizes,
+    usable_only,
+    with_data,
+)
 from datalens_tf.data.partition import user_indices
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
@@ -229,3 +238,46 @@ def test_records_that_cannot_be_any_keep_their_places_and_are_not_usable():
                              ({"images": images.astype(complex)}, "dtype")):
         with pytest.raises(DataError, match=message):
             sound(dataclasses.replace(data, **changes))
+
+
+class TestHoldOut:
+
+    @pytest.mark.parametrize("share, held", [(0.1, [9, 19]), (0.5, range(1, 20, 2)), (0.3, [3, 6, 9, 13, 16, 19])])
+    def test_places_decide_alone(self, share, held):
+        images, usable = images_of(20), np.arange(20) != 9
+        train, test = hold_out(as_dataset(images, np.arange(20) % 3, usable=usable), share)
+        kept = np.setdiff1d(np.arange(20), held)
+        np.testing.assert_array_equal(test.images, images[held])
+        np.testing.assert_array_equal(train.images, images[kept])
+        np.testing.assert_array_equal(train.usable, usable[kept])
+        np.testing.assert_array_equal(test.labels, np.arange(20)[held] % 3)
+        assert train.held_out == share and test.num_classes == train.num_classes == 3
+        again, none = hold_out(sound(train), share)  # As a run does with what a plan has divided.
+        assert len(again) == len(train) and none is None
+
+    def test_a_replaced_record_moves_no_other(self):
+        images = images_of(20)
+        train, _ = hold_out(as_dataset(images, np.arange(20) % 3), 0.1)
+        images = images.copy()
+        images[4] = 255 - images[4]
+        other, _ = hold_out(as_dataset(images, np.roll(np.arange(20) % 3, 1)), 0.1)
+        assert np.flatnonzero((train.images != other.images).any((1, 2, 3))).tolist() == [4]
+
+    def test_units_and_users_and_slots_stay_whole(self):
+        images, owners = images_of(12), np.array([0, 1, 2, 3, 4, 5] * 2) * 10
+        train, test = hold_out(as_dataset(images, np.arange(12) % 2, units=owners), 0.34)
+        assert list(test.units.of) == [0, 1, 0, 1] and test.num_units == 2  # Units 20 and 50.
+        assert list(train.units.of) == [0, 1, 2, 3] * 2 and train.num_units == train.num_slots == 4
+        train, test = hold_out(as_dataset(images, np.arange(12) % 2, users=owners), 0.34)
+        assert set(test.users) == {20, 50} and set(train.users) == {0, 10, 30, 40}
+        slots = dataclasses.replace(as_dataset(images, np.arange(12) % 2), slots=np.repeat(np.arange(6), 2))
+        train, test = hold_out(slots, 0.34)
+        np.testing.assert_array_equal(test.images, images[[4, 5, 10, 11]])
+        assert train.num_slots == 4 and list(test.slots) == [0, 0, 1, 1]
+
+    def test_nothing_or_too_little(self):
+        data = as_dataset(images_of(9), np.arange(9) % 2)
+        assert hold_out(data, 0) == (data, None)
+        assert "got holdout=0.1 of 9" in refused(hold_out, data, 0.1)
+        with pytest.raises(InvalidArgumentError, match="held out before"):
+            hold_out(hold_out(data, 0.5)[0], 0.25)

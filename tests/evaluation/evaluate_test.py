@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import context, domain_classifier, evaluate, registry
 from datalens_tf.evaluation.cache import Cache
@@ -142,3 +143,20 @@ def test_bad_requests_are_refused():
         tiny_evaluation(metrics=("beauty",))
     with pytest.raises(DataError, match="inception_weights=nowhere.h5"):
         tiny_evaluation(metrics=("quality",), inception_weights="nowhere.h5")
+
+
+@pytest.mark.parametrize("shape, names, message", [
+    ((8, 8, 1), "abc", None),
+    ((8, 8, 1), "012", None),  # Numbers are no names: any three classes may be meant.
+    ((8, 12, 1), "abc", r"\[8, 8, 1\] of records and \[8, 12, 1\]. .* --image_size 8x12 --color grey brings"),
+    ((8, 8, 3), "abc", r"--image_size 8x8 --color rgb"),
+    ((8, 8, 1), "acb", r"the 3 classes of the synthetic images, a, c, b, got 3 of records: a, b, c. .* --classes"),
+    ((8, 8, 1), "0123", r"4 classes .* 0, 1, 2, 3, got 3 of records"),
+])
+def test_other_classes_or_sizes_than_the_images_are_refused(shape, names, message):
+    test = as_dataset(np.zeros((3, 8, 8, 1), np.uint8), [0, 1, 2], name="records", class_names=("a", "b", "c"))
+    if message is None:
+        evaluate.check_alike(test, shape, names)
+        return
+    with pytest.raises(DataError, match=message):
+        evaluate.check_alike(test, shape, names)

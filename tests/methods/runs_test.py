@@ -1,8 +1,10 @@
 """The life of a run: what is remembered of a request, and what is told before anything is trained."""
 
 import numpy as np
+import pytest
 
 from datalens_tf.data.datasets import as_dataset
+from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods import runs
 from datalens_tf.planning import measured
 
@@ -34,3 +36,49 @@ def test_noise_is_warned_of_before_it_is_paid_for(tmp_path, monkeypatch):
         assert (warning is not None and "will be noise" in warning and "at most 36 %" in warning) is warns
     measured.TABLE.write_text(HEAD)
     assert runs.planned(request(tmp_path)).warning is None
+
+
+def test_what_is_held_out_takes_no_part_and_stays_what_it_is(tmp_path):
+    wish = request(tmp_path)
+    given = {**wish.given, "holdout": 0.1}
+    plan = runs.planned(runs.Request(method="dp_merf", given=given, records=wish.records))
+    assert len(plan.dataset) == 54 and plan.config.holdout == 0.1
+    held = runs.testing_records(plan)
+    np.testing.assert_array_equal(held.images, wish.records.images[9::10])
+    files = runs.create(plan, tmp_path / "run")
+    files.config.write_text(plan.config.replace(image_shape=(8, 8, 1), num_classes=3).to_json())
+    again = runs.resumed(runs.Request(given={"dataset": "mine"}, records=wish.records), tmp_path / "run")
+    np.testing.assert_array_equal(runs.testing_records(again).images, held.images)
+    with pytest.raises(CheckpointError, match="holdout=0.1, not 0.2"):
+        runs.resumed(runs.Request(given={"dataset": "mine", "holdout": 0.2}, records=wish.records), tmp_path / "run")
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"method": "dp_gan"}, "holdout=0.1 to be 0 under add-or-remove-one, .* --test_dataset"),
+    ({"method": "datalens", "num_owners": 2, "noise": "gaussian"}, "holdout=0.1 to be 0 where owners keep"),
+    ({"holdout": 0.7}, r"holdout=0.7 in \[0, 0.5\]"),
+])
+def test_nothing_is_held_out_where_places_are_no_public_facts(changes, message, tmp_path):
+    given = {"dataset": "mine", "holdout": 0.1, **changes}
+    wish = runs.Request(method=given.pop("method", "dp_merf"), given=given, records=request(tmp_path).records)
+    with pytest.raises(InvalidArgumentError, match=message):
+        runs.planned(wish)
+
+
+def test_records_to_test_on_lie_beside_the_data_or_are_named(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (80, 8, 8, 1), np.uint8)
+    np.savez(tmp_path / "both.npz", x=images[:60], y=np.arange(60) % 3, x_test=images[60:], y_test=np.arange(20) % 3)
+    np.savez(tmp_path / "one.npz", x=images[:60], y=np.arange(60) % 3)
+
+    def planned(name, test=None):
+        return runs.planned(runs.Request(method="dp_merf", given={"dataset": str(tmp_path / name), "epsilon": 1.0},
+                                         test_dataset=None if test is None else str(tmp_path / test)))
+
+    np.testing.assert_array_equal(runs.testing_records(planned("both.npz")).images, images[60:])
+    assert runs.testing_records(planned("one.npz")) is None
+    assert len(runs.testing_records(planned("one.npz", "both.npz"))) == 20
+    named = runs.testing_records(planned("both.npz", "one.npz"))  # All of it: it has no test split.
+    assert (len(named), named.name) == (60, "npz:one.npz")
+    with pytest.raises(InvalidArgumentError, match="to be other records than those to train on"):
+        runs.testing_records(planned("one.npz", "one.npz"))
+    assert planned("one.npz", "both.npz").sources["test_dataset"] == f"npz:{tmp_path / 'both.npz'}"

@@ -22,6 +22,8 @@ SUMMARY = "accuracy on real data after training on synthetic data"
 POSITION = 1
 NEEDS_TRAIN = False
 
+_MOST_EPOCHS = 100  # of the classifier of real records
+
 PRIVACY_NOTE = (
     "Measured on real test records: epsilon does not cover these numbers. Settings chosen by them are not private "
     "with regard to those records.")
@@ -48,12 +50,15 @@ def compute(context: Context) -> Section:
         callbacks=stages.keras_callbacks()))
     if _asks_real(context):
         images, labels = cut((context.real.images, context.real.labels))
+        # As many steps as for synthetic images: of few records, a few epochs would teach less than they hold.
+        epochs = max(values["epochs"], min(_MOST_EPOCHS, -(-values["epochs"] * values["num_synthetic"] // len(labels))))
         real = stages.run("utility, real data", lambda: train_or_recall(
-            images, labels, test, context.cache, epochs=values["epochs"],
-            callbacks=stages.keras_callbacks()))
+            images, labels, test, context.cache, epochs=epochs, callbacks=stages.keras_callbacks()))
         of_real = balanced(confusion_matrix(test.labels, real.probabilities), test.class_names)
-        values["real"] = {"accuracy": real.accuracy, "num_train": real.num_synthetic, "seed": real.seed,
-                          "calibrated": values["accuracy_mean"] / real.accuracy,
+        values["real"] = {"accuracy": real.accuracy, "num_train": real.num_synthetic, "epochs": real.epochs,
+                          "seed": real.seed,
+                          # With one record right at least: of few, none may be.
+                          "calibrated": values["accuracy_mean"] / max(real.accuracy, 1 / real.num_test),
                           "balanced_accuracy": of_real["balanced_accuracy"],
                           "auroc_macro": roc_curves(test, [real.probabilities])["auroc_macro"]}
     values["varied"] = context.varied
