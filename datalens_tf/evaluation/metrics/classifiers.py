@@ -173,6 +173,7 @@ def compute(context: Context) -> Section:
         together = name != CNN and data_key(train) != data_key(synthetic)
         with (warnings.catch_warnings(), threadpoolctl.threadpool_limits(1 if together else None),
               concurrent.futures.ThreadPoolExecutor(1 + together) as executor):
+            warnings.simplefilter("ignore")  # See `train_classifier`; filters are those of all threads together.
             real, fake = context.stages.run(name, lambda: list(executor.map(trained, (train, synthetic))))
         result = {"real": real, "synthetic": fake}
         results[name] = result | {"calibrated": result["synthetic"]["accuracy"] / result["real"]["accuracy"]}
