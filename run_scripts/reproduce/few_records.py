@@ -1,7 +1,7 @@
 """How useful generators from few records are: the default, DP-MERF and two controls beside real data, one row a cell.
 
     python run_scripts/reproduce/few_records.py --output_dir OUT [--datasets mnist ...] [--sizes 1000 3000 10000]
-        [--epsilons 1 3] [--columns real control merf default old] [--seed 0] [--held_out]
+        [--epsilons 1 3] [--columns real control merf default old] [--seed 0] [--image_size 32] [--held_out]
 
 A cell is a column for a data set, a number of records and epsilon. OUT/few_records.csv gets a row when a cell is
 finished, and the same command goes on with the cells that it lacks. Records are drawn from the training split by the
@@ -26,7 +26,7 @@ import numpy as np
 
 from datalens_tf import rng
 from datalens_tf.config import DataFacts, MethodConfig
-from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.datasets import Dataset, Pictures
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods import registry
 from datalens_tf.training.classifier import FROZEN, train_on_synthetic
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS[:-1]))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--image_size", type=int, help="of pictures that are larger")
     parser.add_argument("--num_images", type=int, default=FROZEN.num_synthetic)
     parser.add_argument("--epochs", type=int, default=FROZEN.epochs)
     parser.add_argument("--held_out", action="store_true", help="test on other training records, to choose settings")
@@ -54,18 +55,20 @@ def main() -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     path = args.output_dir / "few_records.csv"
     done = finished(path)
+    pictures = Pictures() if args.image_size is None else Pictures(image_size=(args.image_size, args.image_size))
     for name in args.datasets:
-        train = load_dataset(name, data_dir=args.data_dir)
+        shown = name if args.image_size is None else f"{name} {args.image_size}x{args.image_size}"
+        train = load_dataset(name, data_dir=args.data_dir, pictures=pictures)
         order = rng.stream(args.seed, "few records").permutation(len(train))
         test = (train.images[order[-_HELD_OUT:]], train.labels[order[-_HELD_OUT:]]) if args.held_out else None
         if test is None:
-            split = load_dataset(name, data_dir=args.data_dir, split="test")
+            split = load_dataset(name, data_dir=args.data_dir, split="test", pictures=pictures)
             test = split.images, split.labels
         for size in args.sizes:
             for epsilon in args.epsilons:
                 for column in args.columns:
                     spent = "" if column == "real" else f"{epsilon:g}"
-                    cell = {"dataset": name, "records": size, "epsilon": spent, "seed": args.seed,
+                    cell = {"dataset": shown, "records": size, "epsilon": spent, "seed": args.seed,
                             "tested_on": "training records" if args.held_out else "test split", "column": column,
                             "num_images": args.num_images, "epochs": args.epochs}
                     if key(cell) not in done:
