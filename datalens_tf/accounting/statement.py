@@ -51,7 +51,7 @@ _NOT_COVERED = (
     "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
     "run on the same data spends a budget of its own, and the budgets add up.",
     "Evaluation on real data: accuracies and other numbers measured on real records are not differentially private.",
-    "The folder `private/` of the run: teachers, votes, losses on real data. It must not be shared.",
+    "The folder `private/` of the run: what was computed from real records. It must not be shared.",
     "Side channels: running time, memory, logs of the computer that trained.",
     "Restored backups and cloned machines: a run that is continued from two copies of its folder releases twice, and "
     "each copy's ledger counts its own charges only. `datalens privacy --ledger A --ledger B` counts both.",
@@ -346,6 +346,11 @@ def _for_others(s: Mapping[str, Any]) -> str:
         return f" Adjacency {other['adjacency']}: the same noise guarantees epsilon = {price}."
     return (f" Adjacency {other['adjacency']}: the same noise would cost epsilon = {price}, a comparison figure and no "
             "guarantee, as this run publishes its number of records.")
+
+
+def neighbours(s: Mapping[str, Any]) -> str:
+    """The change that a guarantee is about, as a clause: one record had been replaced by any other."""
+    return f"{s['unit']} had {_UNITS[s['adjacency']][1]}"
 
 
 def meaning(s: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import time
 
 from etils import epy
@@ -78,11 +79,13 @@ def expectation(facts: DataFacts, epsilon: float, method: str) -> list[tuple[str
     if found is None:
         return [("worth", f"nothing like it was measured with {method}")]
     row = found.nearest
-    minutes = max(1, math.ceil(row.minutes * slowness()))
+    minutes = max(1, math.ceil(advice.minutes(facts, found) * slowness()))
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     rows = [("worth", in_words(found)),
             ("nearest run", f"{row.accuracy:.2f} on {row.dataset}, {row.facts}, at epsilon {row.epsilon:g} (real "
                             f"pictures: {row.real_accuracy:.2f})"),
-            ("time", f"about {minutes} minute{'s' * (minutes > 1)}, by that run and the speed of this machine now")]
+            ("time", f"about {minutes} minute{'s' * (minutes > 1)}, by that run and the speed of this machine now"),
+            ("memory", f"up to about {advice.memory(facts):.1f} GiB, of the {whole:.1f} GiB of this machine")]
     return rows + [("", "Most of what these images show will be noise.")] * found.is_noise
 
 

@@ -20,7 +20,7 @@ _STYLE = {
 
 
 def budget_chart(epsilons: Mapping[str, Sequence[float]], budget: float | None, default: str) -> Any:
-    """Epsilon spent after each step: accountant -> [num_steps]."""
+    """Epsilon spent after each charge: accountant -> [num_charges]."""
     figure, axes = _figure(5.2, 3.4)
     for number, (accountant, values) in enumerate(epsilons.items()):
         axes.plot(range(1, len(values) + 1), values, color=PALETTE[number], lw=2.5 if accountant == default else 1.2,
@@ -29,7 +29,7 @@ def budget_chart(epsilons: Mapping[str, Sequence[float]], budget: float | None, 
     if budget is not None:
         axes.axhline(budget, color="0.5", lw=1)
         axes.annotate("budget", (1, budget), xytext=(0, 3), textcoords="offset points", color="0.35")
-    axes.set(xlabel="generator step", ylabel="epsilon spent", ylim=(0, None))
+    axes.set(xlabel="charge", ylabel="epsilon spent", ylim=(0, None))
     axes.legend()
     return figure
 
@@ -38,7 +38,7 @@ def training_chart(steps: Sequence[int], losses: Sequence[float]) -> Any:
     """The student's loss at each step."""
     figure, axes = _figure(5.2, 3.4)
     axes.plot(steps, losses, color=PALETTE[1], lw=1.5)
-    axes.set(xlabel="generator step", ylabel="student's loss")
+    axes.set(xlabel="step", ylabel="generator's loss")
     return figure
 
 

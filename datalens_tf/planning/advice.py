@@ -1,7 +1,9 @@
 """Expected worth of a method's images on data that nobody has looked at, by a table of measured runs.
 
 The number of records per class, times epsilon, decides how much of what records have in common noise hides. Worth is
-read off along that, between the runs on one data set. Data sets differ, so that an expectation is a range.
+read off along that, between the runs on one data set; beyond them it may change as fast as it ever does. Data sets
+differ, so that an expectation is a range, which is wider where fewer of them were measured.
+`run_scripts/studies/advice.py` says how often that holds for runs that the table does not have.
 """
 
 import dataclasses
@@ -13,8 +15,8 @@ from datalens_tf.config import DataFacts
 from datalens_tf.planning import measured
 
 NOISE = 0.4  # Below it, most of what a classifier learns from the images is noise.
-# How far a worth may be beyond what was measured on other data sets, and on a single other one.
-_MARGIN, _MARGIN_OF_ONE = 0.1, 0.25
+_MARGIN = 0.25  # by which a worth may differ from that on a single other data set; of n of them, 1 / sqrt(n) of it
+_STEEPEST = 1 / math.log(10)  # Worth goes from nothing to all within ten times the signal, at the fastest.
 
 
 class Expectation(NamedTuple):
@@ -52,13 +54,27 @@ def expected(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path |
     alike = measured.alike(facts, epsilon, method, path)
     if not alike:
         return None
-    signal, worths = measured.signal(facts, epsilon), []
-    for dataset in {row.dataset for row in alike}:
-        rows = sorted((row for row in measured.rows(path) if row.method == method and row.dataset == dataset),
-                      key=lambda row: row.signal)
-        worths.append(_read_off([(row.signal, row.worth) for row in rows], signal))
-    margin = _MARGIN if len(worths) > 1 else _MARGIN_OF_ONE
-    return Expectation(max(0.0, min(worths) - margin), min(1.0, max(worths) + margin), alike[0])
+    rows = [row for row in measured.rows(path) if row.method == method]
+    ranges = [_read_off([(row.signal, row.worth) for row in rows if row.dataset == dataset],
+                        measured.signal(facts, epsilon))
+              for dataset in {row.dataset for row in alike}]
+    lows, highs = zip(*ranges)
+    margin = _MARGIN / math.sqrt(len(ranges))
+    return Expectation(max(0.0, min(lows) - margin), min(1.0, max(highs) + margin), alike[0])
+
+
+def minutes(facts: DataFacts, found: Expectation) -> float:
+    """Minutes of training on the table's machine: those of the nearest run, in proportion to an image's numbers."""
+    return found.nearest.minutes * facts.dimension / found.nearest.facts.dimension
+
+
+def memory(facts: DataFacts) -> float:
+    """GiB that training takes at most, of methods that release sums over the records.
+
+    TensorFlow and a generator take 0.6 GiB, statistics of images and what computes them 0.2 MiB for each number of an
+    image, and the records 5 bytes a number, as they are stored and once in floating point.
+    """
+    return 0.6 + facts.dimension * (0.2 / 2**10 + 5 * facts.num_records / 2**30)
 
 
 def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None
@@ -75,11 +91,17 @@ def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path
     return sorted(((text, there) for text, there in found if there is not None), key=lambda item: -item[1].low)
 
 
-def _read_off(points: list[tuple[float, float]], place: float) -> float:
-    """Worth at a place, linear between points in order of their places, and that of the last one beyond them."""
-    before = [point for point in points if point[0] <= place]
-    after = [point for point in points if point[0] > place]
-    if not before or not after:
-        return (before[-1] if before else after[0])[1]
-    (left, low), (right, high) = before[-1], after[0]
-    return low + (high - low) * (place - left) / (right - left)
+def _read_off(points: list[tuple[float, float]], place: float) -> tuple[float, float]:
+    """Range of worths at a place, by those at other places: linear between them, as steep as may be beyond them."""
+    worths: dict[float, list[float]] = {}
+    for where, worth in sorted(points):
+        worths.setdefault(round(where, 6), []).append(worth)
+    places = list(worths)
+    if place < places[0]:
+        return min(worths[places[0]]) - _STEEPEST * (places[0] - place), max(worths[places[0]])
+    if place >= places[-1]:
+        return min(worths[places[-1]]), max(worths[places[-1]]) + _STEEPEST * (place - places[-1])
+    right = next(number for number, where in enumerate(places) if where > place)
+    share = (place - places[right - 1]) / (places[right] - places[right - 1])
+    before, after = worths[places[right - 1]], worths[places[right]]
+    return ((1 - share) * min(before) + share * min(after), (1 - share) * max(before) + share * max(after))

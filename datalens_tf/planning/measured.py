@@ -14,7 +14,8 @@ from typing import NamedTuple
 from datalens_tf.config import DataFacts
 
 TABLE = pathlib.Path(__file__).with_name("measured.csv")
-_LIKE = math.log(3)  # runs with up to three times as much, or as little, of what decides are alike
+# Runs with up to three times as much, or as little, of what decides are alike; where there are none, ten times.
+_LIKE = (math.log(3) + 1e-9, math.log(10) + 1e-9)
 
 
 class Measured(NamedTuple):
@@ -70,7 +71,7 @@ def alike(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | No
     """Runs of a method on data alike, the most alike first.
 
     Alike are pictures of as many channels, with up to three times as much or as little of the records per class times
-    epsilon, which is what noise is to be compared with.
+    epsilon, which is what noise is to be compared with; where there are none, with up to ten times.
 
     Args:
       facts: what is public about the data.
@@ -81,6 +82,7 @@ def alike(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | No
     def distance(row: Measured) -> float:
         return abs(row.signal - signal(facts, epsilon))
 
-    found = [row for row in rows(path) if row.method == method and distance(row) <= _LIKE
-             and row.facts.image_shape[2] == facts.image_shape[2]]
+    candidates = [row for row in rows(path) if row.method == method
+                  and row.facts.image_shape[2] == facts.image_shape[2]]
+    found = next(filter(None, ([row for row in candidates if distance(row) <= like] for like in _LIKE)), [])
     return tuple(sorted(found, key=lambda row: (round(distance(row), 9), abs(math.log(row.epsilon / epsilon)))))

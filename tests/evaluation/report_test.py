@@ -50,7 +50,7 @@ def test_it_says_what_was_found(path, facts):
             "0.9975", "1.3191", "replace-one", f"{100 * metrics['utility']['accuracy_mean']:.1f} %", "not FID",
             f"{metrics['quality']['inception_score']['mean']:.2f}", "datalens train --output_dir RUN --preset mnist",
             "--output_contrast 2.0", "epsilon does not cover", "do not follow it", metrics["cost"]["processor"],
-            "What was released", "17.25 seconds per generator step"):
+            "What was released", "17.25 seconds per step"):
         assert expected.lower() in text.lower(), expected
     assert facts.statement_text.splitlines()[0] in text
 

@@ -14,8 +14,10 @@ from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.accounting.statement import parse_statement, render_text, round_up
 from datalens_tf.auditing.verification import verify
-from datalens_tf.config import MethodConfig
+from datalens_tf.config import MethodConfig, VotingConfig
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError, LedgerError, TrainingInterrupted
+from datalens_tf.evaluation import charts, report
+from datalens_tf.methods.embedding import EmbeddingConfig
 from datalens_tf.methods.registry import config_from_json, synthesizer
 from datalens_tf.training import loop
 from datalens_tf.training.callbacks import Callback
@@ -78,6 +80,21 @@ class SynthesizerConformance:
         assert statement["num_charges"] == ledger.num_charges > 0
         assert (statement["run_id"], statement["ledger_head"]) == (ledger.run_id, ledger.head)
         assert self.CONFIG.CHOSEN in statement["settings_chosen"] and self.CONFIG.CHOSEN in " ".join(text.split())
+
+    def test_statement_and_report_speak_of_this_method_alone(self, run):
+        config, facts = run.config, report.RunFacts.read(run.folder.path)
+        figures = {name: charts.training_chart([1, 2], [2.0, 1.0]) for name in ("budget", "training")}
+        page = report.render_report(None, figures, facts, run.folder.samples_png.read_bytes())
+        votes, of_sums = isinstance(config, VotingConfig), isinstance(config, EmbeddingConfig)
+        foreign = {"teacher": votes, r"vot(e|ing)": votes or hasattr(config, "selection_charges"),
+                   r"gradients?\b|discriminator|critic": not of_sums, "generator step": not of_sums,
+                   r"\busers?\b": config.adjacency.endswith("-user"), "None records": False,
+                   "without noise": not self.private, r"with noise|guarantees": self.private}
+        page = re.sub(r"data:[^\"]*|<style>.*?</style>", "", page, flags=re.DOTALL)
+        for name, text in (("statement", facts.statement_text), ("page", page)):
+            for word, fits in foreign.items():
+                found = re.search(f".*{word}.*", text, re.IGNORECASE)
+                assert fits or found is None, (name, word, found)
 
     @pytest.mark.once_per_family
     def test_what_it_leaves_can_be_verified(self, run, tmp_path):

@@ -1,6 +1,8 @@
 """Expectations: between what was measured, wide enough, and none where nothing was."""
 
 import csv
+import dataclasses
+import math
 
 import pytest
 
@@ -30,10 +32,34 @@ def test_worth_is_above_guessing(table):
 
 def test_a_range_covers_other_data_and_is_read_off_between_runs(table):
     found = advice.expected(facts(2000), 1.0, "m", table)
-    assert (found.low, found.high) == (pytest.approx(0.6 - 0.1), pytest.approx(1.0)) and found.nearest.dataset == "B"
+    margin = 0.25 / math.sqrt(2)  # Two data sets.
+    assert (found.low, found.high) == (pytest.approx(0.6 - margin), pytest.approx(1.0)) and found.nearest.dataset == "B"
     assert not found.is_noise
     more = advice.expected(facts(500), 2.0, "m", table)  # As much signal as 1,000 records at epsilon 1.
-    assert more.low == pytest.approx(0.4) and more.nearest.minutes == 1.0
+    assert more.low == pytest.approx(0.5 - margin) and more.nearest.minutes == 1.0
+
+
+def test_beyond_the_runs_worth_may_change_as_fast_as_it_ever_does(table):
+    table.write_text("".join(line for line in table.read_text().splitlines(True) if not line.startswith("B,")))
+    below, above = (advice.expected(facts(count), 1.0, "m", table) for count in (800, 8000))
+    assert below.low == pytest.approx(0.5 - math.log10(1.25) - 0.25)
+    assert below.high == pytest.approx(0.5 + 0.25)  # Fewer records are not worth more.
+    assert (above.low, above.high) == (pytest.approx(0.7 - 0.25), 1.0)
+
+
+def test_runs_with_as_much_signal_are_a_range(table):
+    with table.open("a") as file:
+        file.write("B,1000,2,28,28,1,2,m,0.6,0.75,1\n")  # Worth 0.4, where 2,000 at epsilon 1 have 0.9.
+    assert advice._read_off([(1.0, 0.4), (1.0, 0.9), (2.0, 1.0)], 1.0)[0] == pytest.approx(0.4)
+    assert advice._read_off([(1.0, 0.4), (1.0, 0.9), (2.0, 1.0)], 1.5) == (pytest.approx(0.7), pytest.approx(0.95))
+    assert advice.expected(facts(2000), 1.0, "m", table).low == pytest.approx(0.4 - 0.25 / math.sqrt(2))
+
+
+def test_time_and_memory_follow_an_images_size(table):
+    found = advice.expected(facts(1000), 1.0, "m", table)
+    large = dataclasses.replace(facts(1000), image_shape=(56, 56, 1))
+    assert [advice.minutes(one, found) for one in (facts(1000), large)] == pytest.approx([1.0, 4.0])
+    assert 0.7 < advice.memory(facts(1000)) < advice.memory(facts(100_000)) < advice.memory(facts(10**6)) < 5
 
 
 def test_nothing_is_expected_of_what_nothing_is_like(table):
@@ -50,7 +76,7 @@ def test_what_helps_is_ordered_by_what_it_brings(table):
 
 
 def test_the_packages_table_predicts_what_it_does_not_contain(tmp_path):
-    """Of each data set by the others, where there are three: the worth is in the range that is stated."""
+    """Of each data set by the others: the worth is in the range that is stated."""
     with measured.TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     names = sorted({row["dataset"] for row in rows})

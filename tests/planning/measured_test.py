@@ -36,7 +36,8 @@ def test_alike_are_runs_of_the_method_with_as_much_signal_and_as_many_channels(t
 
 
 def test_nothing_is_said_where_nothing_is_alike(table):
-    assert not measured.alike(facts(100), 1.0, "datalens_plus", table)
+    assert measured.alike(facts(300), 3.0, "datalens_plus", table)  # Ten times as much, and no more.
+    assert not measured.alike(facts(299), 3.0, "datalens_plus", table)
     assert not measured.alike(facts(3000), 3.0, "dcgan", table)
 
 
