@@ -96,11 +96,17 @@ def few_records(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """Rows of `few_records.py` as those of `measured.csv`; of methods by their defaults, on the test split."""
     tested = [row for row in rows if row["tested_on"] == "test split"]
     real = {(row["dataset"], row["records"]): row["accuracy"] for row in tested if row["column"] == "real"}
-    return [dict(zip(FIELDS, (name, row["records"], str(classes), str(height), str(width), str(channels),
-                              row["epsilon"], row["method"], row["accuracy"], real[row["dataset"], row["records"]],
-                              f"{max(0.01, float(row['seconds']) / 60):.2f}")))
-            for row in tested if row["column"] in ("default", "merf") and (row["dataset"], row["records"]) in real
-            for name, classes, height, width, channels in [NAMES[row["dataset"]]]]
+    return [dict(zip(FIELDS, (*facts_of(row["dataset"], row["records"]), row["epsilon"], row["method"], row["accuracy"],
+                              real[row["dataset"], row["records"]], f"{max(0.01, float(row['seconds']) / 60):.2f}")))
+            for row in tested if row["column"] in ("default", "merf") and (row["dataset"], row["records"]) in real]
+
+
+def facts_of(shown: str, records: str) -> tuple[str, ...]:
+    """The first six fields of a run on a data set, whose name has another size behind it where pictures have one."""
+    dataset, _, size = shown.partition(" ")
+    name, classes, height, width, channels = NAMES[dataset]
+    sides = size.split("x") if size else [str(height), str(width)]
+    return (name, records, str(classes), *sides, str(channels))
 
 
 def predictions(rows: Sequence[dict[str, str]]) -> list[Prediction]:

@@ -44,6 +44,11 @@ def test_every_run_is_predicted_without_itself(study, tmp_path, monkeypatch, cap
     assert len(found) == 4 and "0 of 4 in the stated range" in out
 
 
+def test_a_size_behind_a_name_is_that_of_the_images(study):
+    assert study.facts_of("celeba_gender 32x32", "3000") == ("CelebA, gender", "3000", "2", "32", "32", "3")
+    assert study.facts_of("celeba_gender", "3000") == ("CelebA, gender", "3000", "2", "64", "64", "3")
+
+
 def test_the_packages_table_is_the_default(study, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["advice.py"])
     study.main()
