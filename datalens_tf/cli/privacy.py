@@ -24,7 +24,7 @@ with epy.lazy_imports():
     from datalens_tf.accounting import ledger as ledgers
     from datalens_tf.accounting import statement as statements
     from datalens_tf.methods import embedding, sums
-    from datalens_tf.planning import pricing
+    from datalens_tf.planning import pricing, tf_privacy
 
 # What is asked about settings is about those of the default method.
 _OF_ALL = ("epsilon", "delta", "adjacency")
@@ -43,6 +43,8 @@ def _add_privacy_arguments(parser: Parser) -> None:
     parser.add_argument("--ledger", dest="ledgers", action="append", default=[], metavar="FILE",
                         help="a run's ledger or run folder; several: what they cost together, if they are about the "
                              "same records")
+    parser.add_argument("--tensorflow_privacy", action="store_true", default=False,
+                        help="of one --ledger: print what TensorFlow Privacy states, beside rdp")
     parser.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
     add_settings(parser, registry.config_class(registry.DEFAULT), _PRIVACY)
 
@@ -58,6 +60,9 @@ def _privacy(args: argparse.Namespace) -> None:
                                        "what was spent; only --delta can be chosen.")
         # A run folder stands for the ledger in it.
         paths = [path / "ledger.jsonl" if path.is_dir() else path for path in map(pathlib.Path, args.ledgers)]
+        if args.tensorflow_privacy:
+            print(_compared(paths, getattr(args, "delta", None)))
+            return
         report = pricing.composition_report([ledgers.PrivacyLedger.read(path) for path in paths],
                                             getattr(args, "delta", None), accountants)
         print(json.dumps(report, indent=2) if args.json else pricing.render_composition(report))
@@ -65,6 +70,8 @@ def _privacy(args: argparse.Namespace) -> None:
             if (text := running.unfinished(path)) is not None:
                 print(f"datalens: warning: {text}", file=sys.stderr)
         return
+    if args.tensorflow_privacy:
+        raise InvalidArgumentError("Expected --tensorflow_privacy with --ledger: it is about what was charged.")
     if getattr(args, "method", registry.DEFAULT) != registry.DEFAULT:
         report = _neighbours_report(*_resolved(args), accountants)
         print(json.dumps(report, indent=2) if args.json else _neighbours_text(report))
@@ -80,6 +87,20 @@ def _privacy(args: argparse.Namespace) -> None:
     budget = config.epsilon if "epsilon" in given or "num_steps" not in given else None
     report = pricing.privacy_report(config, budget, accountants)
     print(json.dumps(report, indent=2) if args.json else pricing.render_tables(report))
+
+
+def _compared(paths: list[pathlib.Path], delta: float | None) -> str:
+    """TensorFlow Privacy's statement about a ledger, and its epsilon beside that of `rdp`."""
+    if len(paths) > 1:
+        raise InvalidArgumentError(f"Expected one --ledger with --tensorflow_privacy, got {len(paths)}.")
+    ledger = ledgers.PrivacyLedger.read(paths[0])
+    report = pricing.composition_report([ledger], delta, ("rdp",))
+    if not report["private"]:
+        return pricing.render_composition(report)
+    stated, text = tf_privacy.statement(ledger.charges, report["delta"])
+    own = statements.round_up(report["epsilon"]["rdp"])
+    return (f"{text}\nTensorFlow Privacy: epsilon {stated:.3f}. rdp here: {own}, {report['adjacency']}, for the "
+            f"{report['num_charges']} charges of {paths[0]}.")
 
 
 def _resolved(args: argparse.Namespace) -> tuple[MethodConfig, DataFacts]:

@@ -73,3 +73,15 @@ def test_privacy_of_other_methods_names_the_relation_that_they_have(datalens):
 ])
 def test_privacy_of_nonsense(words, text, datalens):
     refused(datalens("privacy", *words), text)
+
+
+def test_privacy_shows_what_tensorflow_privacy_states_of_a_released_generator(datalens):
+    pytest.importorskip("tensorflow_privacy")
+    ledger = "--ledger=checkpoints/mnist_eps1"
+    status, out, err = datalens("privacy", ledger, "--tensorflow_privacy")
+    assert (status, err) == (0, "") and re.search(r"computed\s+with\s+RDP\s+accounting", out)
+    assert out.splitlines()[-1] == ("TensorFlow Privacy: epsilon 1.090. rdp here: 1.0898, replace-one, for the 149 "
+                                    "charges of checkpoints/mnist_eps1/ledger.jsonl.")
+    refused(datalens("privacy", "--preset=mnist", "--epsilon=1", "--tensorflow_privacy"), "with --ledger")
+    refused(datalens("privacy", ledger, "--ledger=checkpoints/fashion_mnist_eps1", "--tensorflow_privacy"),
+            "one --ledger")
