@@ -357,6 +357,7 @@ class ImageGenerator:
         declared_metrics = metric_registry.declared()
         chosen = [name for name, metric in declared_metrics.items() if train is not None or not metric.needs_train]
         test = self._records(images, labels, "test")
+        evaluating.check_alike(test, self._image_shape, self.class_names)
         count = evaluations.EFFORTS[effort].num_synthetic or classifier.FROZEN.num_synthetic
 
         @functools.lru_cache

@@ -71,10 +71,14 @@ def minutes(facts: DataFacts, found: Expectation) -> float:
 def memory(facts: DataFacts) -> float:
     """GiB that training takes at most, of methods that release sums over the records.
 
-    TensorFlow and a generator take 0.6 GiB, statistics of images and what computes them 0.2 MiB for each number of an
-    image, and the records 5 bytes a number, as they are stored and once in floating point.
+    TensorFlow takes 0.6 GiB, statistics 0.15 MiB for each number of an image that is averaged to at most 32 pixels a
+    side, the generator 0.06 MiB for each number of an image, and the records 5 bytes a number, as they are stored and
+    once in floating point. Measured by DataLens+ on 3,000 records at epsilon 1: 0.73 GiB for 28 x 28 grey, and 1.14 for
+    32 x 32 in colour.
     """
-    return 0.6 + facts.dimension * (0.2 / 2**10 + 5 * facts.num_records / 2**30)
+    height, width, channels = facts.image_shape
+    averaged = min(height, 32) * min(width, 32) * channels
+    return 0.6 + (0.15 * averaged + 0.06 * facts.dimension) / 2**10 + 5 * facts.num_records * facts.dimension / 2**30
 
 
 def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None

@@ -20,7 +20,7 @@ from datalens_tf.cli import training
 from datalens_tf.cli.parser import given_settings
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.sources import tfds
-from datalens_tf.evaluation import context
+from datalens_tf.evaluation import context, evaluate
 from datalens_tf.methods import runs
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, preset
@@ -363,3 +363,23 @@ def test_nothing_is_measured_where_nobody_could_tell(both, tmp_path, datalens):
     assert status == 0 and "Short evaluation" not in out and not (folder / "private/evaluation").exists()
     status, out, _ = datalens(*words, "--unlabelled", f"--output_dir={tmp_path / 'other'}")
     assert status == 0 and "Short evaluation" not in out
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_interrupted_is_done_by_resume(tmp_path, datalens, monkeypatch):
+    """Units are held out whole."""
+    digits = load_dataset("digits")
+    np.savez(tmp_path / "patients.npz", x=digits.images[:300], y=digits.labels[:300], patient=np.arange(300) // 3)
+    monkeypatch.setitem(context.EFFORTS, "short", context.Effort(name="short", num_synthetic=100, epochs=1, seeds=1))
+    folder = tmp_path / "run"
+    words = ["train", "--method=dp_merf", f"--dataset={tmp_path / 'patients.npz'}", "--unit=patient", "--classes=10",
+             "--num_features=20", "--fit_steps=1", "--generator_filters=2", "--generator_units=4", "--holdout=0.1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "evaluate", lambda *args, **more: os.kill(os.getpid(), signal.SIGINT))
+        status, out, err = datalens(*words, f"--output_dir={folder}")
+    assert status == 130 and "epsilon" in out and f"train --resume --output_dir={folder}" in err.splitlines()[-1]
+    assert json.loads((folder / "privacy.json").read_text())["num_records"] == 90  # patients
+    status, out, _ = datalens("train", "--resume", f"--output_dir={folder}")
+    assert status == 0 and "on 30 real test records" in out
+    status, out, _ = datalens("evaluate", f"--samples={folder}", "--metrics=utility", "--quick", "--epochs=1")
+    assert status == 0 and "on 30 real test records" in out
