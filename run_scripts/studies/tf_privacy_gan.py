@@ -1,0 +1,116 @@
+"""DP-GAN as TensorFlow Privacy's Keras optimizer trains it, beside the package's, in speed and accuracy. NOT PRIVATE.
+
+    python run_scripts/studies/tf_privacy_gan.py [--dataset mnist] [--epsilon 1] [--seed 0] [--num_steps T]
+        [--num_images N] [--epochs N]
+
+Both have the same networks, generator steps, clip norm, noise multiplier, expected batch and number of steps, those of
+`dp_gan` at this budget. Two things differ. TensorFlow Privacy's optimizer clips the gradient of an example's whole
+loss, that on its record and that on one synthetic image with it, and adds noise to the sum of these; the package clips
+and hides the gradient on the record alone. Its optimizer takes batches of one size, drawn without replacement, although
+its accounting is of Poisson samples.
+
+The first is NOT PRIVATE by the package's rules: its noise is drawn in floats by TensorFlow's generator, whose seed
+decides it, and charges no ledger. The second is trained here without a run folder, with the same secret noise as ever,
+so that both are timed alike; nothing of either is kept. The classifier is that of the frozen protocol, tested on the
+test split.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_privacy as tfp
+
+from datalens_tf import rng
+from datalens_tf.data.datasets import Dataset, to_unit, with_data
+from datalens_tf.data.registry import load_dataset
+from datalens_tf.mechanisms.noise import RoundedGaussianNoise
+from datalens_tf.methods.dp_gan import DpGanConfig, PrivateGan
+from datalens_tf.training.classifier import FROZEN, train_on_synthetic
+from datalens_tf.training.student import draw_latents
+
+_CHUNK = 1000  # images drawn at once
+
+
+class KerasOptimizerGan(PrivateGan):
+    """The same networks; the discriminator learns by TensorFlow Privacy's optimizer. NOT PRIVATE, as is said above."""
+
+    def __init__(self, config: DpGanConfig, dataset: Dataset):
+        super().__init__(config, dataset, RoundedGaussianNoise())
+        self._private = tfp.DPKerasAdamOptimizer(
+            l2_norm_clip=config.clip_norm, noise_multiplier=config.noise_multiplier,
+            num_microbatches=config.batch_size, learning_rate=config.learning_rate, beta_1=config.beta_1,
+            beta_2=config.beta_2)
+        self._learn = tf.function(self._discriminator_step, autograph=False)
+
+    def train(self, step: int, charge: int) -> float:
+        """One step of the discriminator, and the generator's after it; see `PrivateGan.train`."""
+        config, stream = self._config, rng.stream(self._config.seed, "gan", step)
+        chosen = stream.choice(len(self._dataset), config.batch_size, replace=False)
+        latents = draw_latents(config, stream, config.batch_size)
+        self._learn(to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen], latents,
+                    self._blur(stream, config.batch_size), self._blur(stream, config.batch_size))
+        count = config.generator_batch_size
+        latents, blur = draw_latents(config, stream, count), self._blur(stream, count)
+        labels = np.tile(stream.integers(0, config.data.num_classes, count // 2), 2)
+        return float(self._teach(latents, labels, blur))
+
+    def _discriminator_step(self, images, labels, latents, blur, other_blur):
+        fakes = self.student.generator([latents, labels], training=True) + other_blur
+        self._private.minimize(lambda: self._real_loss(self.critic(images + blur, labels))
+                               + self._fake_loss(self.critic(fakes, labels)), self.critic.weights)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--num_steps", type=int, help="by default those of dp_gan")
+    parser.add_argument("--num_images", type=int, default=FROZEN.num_synthetic)
+    parser.add_argument("--epochs", type=int, default=FROZEN.epochs)
+    args = parser.parse_args()
+    train, test = (load_dataset(args.dataset, split=split) for split in ("train", "test"))
+    config = with_data(DpGanConfig(epsilon=args.epsilon, seed=args.seed, **(
+        {} if args.num_steps is None else {"num_steps": args.num_steps})), train).resolved(len(train))
+    print(f"{config.num_steps} steps of {config.batch_size} records, noise multiplier {config.noise_multiplier:.4f}, "
+          f"clip norm {config.clip_norm:g}")
+    makers: dict[str, Callable[[], PrivateGan]] = {
+        "TensorFlow Privacy's Keras optimizer (NOT PRIVATE)": lambda: KerasOptimizerGan(config, train),
+        "dp_gan": lambda: PrivateGan(config, train, RoundedGaussianNoise())}
+    for name, seconds, gan in trained(makers, config.num_steps):
+        images, labels = drawn(gan, config, args.num_images)
+        found = train_on_synthetic(images, labels, test.images, test.labels, train.num_classes, epochs=args.epochs,
+                                   seed=args.seed)
+        print(f"{name}: {1000 * seconds:.0f} ms a step (median), accuracy {found.accuracy:.4f}", flush=True)
+
+
+def trained(makers: dict[str, Callable[[], PrivateGan]], num_steps: int) -> Iterator[tuple[str, float, PrivateGan]]:
+    """Each after so many steps, with the median seconds of a step; their steps alternate, so that both share a load."""
+    gans: dict[str, tuple[PrivateGan, list[float]]] = {name: (make(), []) for name, make in makers.items()}
+    for step in range(1, num_steps + 1):
+        for gan, times in gans.values():
+            start = time.monotonic()
+            gan.train(step, step - 1)
+            times.append(time.monotonic() - start)
+    for name, (gan, times) in gans.items():
+        yield name, statistics.median(times), gan
+
+
+def drawn(gan: PrivateGan, config: DpGanConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [count, H, W, C] of the generator as it would be released, and labels [count] in turn."""
+    generator, stream = gan.student.released(), rng.stream(config.seed, "samples")
+    labels = np.arange(count) % config.data.num_classes
+    images = np.empty((count, *config.data.image_shape), np.uint8)
+    for start in range(0, count, _CHUNK):
+        chunk = labels[start:start + _CHUNK]
+        latents = draw_latents(config, stream, len(chunk))
+        images[start:start + _CHUNK] = np.round(255 * generator([latents, chunk], training=False).numpy())
+    return images, labels
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The study of TensorFlow Privacy's optimizer: what it clips and averages, and that both trainings end."""
+
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datalens_tf.methods.dp_gan import DpGanConfig
+from tests.training import tiny
+
+pytest.importorskip("tensorflow_privacy")
+SCRIPT = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "tf_privacy_gan.py"
+CONFIG = DpGanConfig(
+    image_shape=(8, 8, 1), num_classes=3, batch_size=4, generator_batch_size=6, num_steps=2, discriminator_filters=2,
+    generator_filters=4, generator_units=8, latent_dim=4, sampling_probability=0.2, noise_multiplier=1.0)
+
+
+@pytest.fixture(name="study", scope="module")
+def fixture_study():
+    spec = importlib.util.spec_from_file_location("tf_privacy_gan_study", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_both_train_and_what_they_draw_can_be_measured(study):
+    gans = {"theirs": lambda: study.KerasOptimizerGan(CONFIG, tiny.dataset()),
+            "ours": lambda: study.PrivateGan(CONFIG, tiny.dataset(), study.RoundedGaussianNoise())}
+    found = list(study.trained(gans, 2))
+    assert [name for name, _, _ in found] == ["theirs", "ours"] and all(seconds > 0 for _, seconds, _ in found)
+    for _, _, gan in found:
+        images, labels = study.drawn(gan, CONFIG, 7)
+        assert images.shape == (7, 8, 8, 1) and images.dtype == np.uint8 and list(labels) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_the_sum_of_clipped_gradients_is_that_of_examples(study):
+    """Without noise: a step's gradient is the mean of the clipped gradients of record and synthetic image together."""
+    config = CONFIG.replace(noise_multiplier=1e-6, instance_noise=0.0, clip_norm=0.01)
+    gan, seen = study.KerasOptimizerGan(config, tiny.dataset()), []
+    gan._private.apply_gradients = lambda pairs, **_: seen.extend(gradient for gradient, _ in pairs)
+    data = tiny.dataset()
+    images, labels = data.images[:4].astype(np.float32) / 255, data.labels[:4]
+    latents = np.zeros((4, config.latent_dim), np.float32)
+    fakes = gan.student.generator([latents, labels], training=True)
+    gan._discriminator_step(tf.constant(images), tf.constant(labels), latents, 0.0, 0.0)
+    vectors = (gan.critic.per_example_gradients(tf.constant(images), labels, gan._real_loss)
+               + gan.critic.per_example_gradients(fakes, labels, gan._fake_loss)).numpy()
+    clipped = vectors * np.minimum(1, 0.01 / np.linalg.norm(vectors, axis=1, keepdims=True))
+    found = np.concatenate([np.reshape(gradient, -1) for gradient in seen])
+    np.testing.assert_allclose(found, clipped.mean(0), atol=1e-7)
