@@ -24,7 +24,7 @@ from typing import Any
 import attr
 import dp_accounting
 
-from datalens_tf import _files, _validate
+from datalens_tf import _files, _validate, events
 from datalens_tf.accounting import accountants
 from datalens_tf.bounds.accountant import RELATIONS
 from datalens_tf.config import ACCOUNTANTS
@@ -416,10 +416,11 @@ def encode_event(event: Any) -> Any:
 
 
 def decode_event(value: Any) -> Any:
-    """Inverse of `encode_event`; knows dp_accounting's public events only."""
+    """Inverse of `encode_event`; knows the events of dp_accounting and of `events` only."""
     if isinstance(value, dict):
         fields = {name: decode_event(part) for name, part in value.items() if name != "type"}
-        kind = getattr(dp_accounting, str(value.get("type")), None)
+        name = str(value.get("type"))
+        kind = getattr(dp_accounting, name, None) or getattr(events, name, None)
         if not (isinstance(kind, type) and issubclass(kind, dp_accounting.DpEvent)):
             raise InvalidArgumentError(f"Expected type={value.get('type')!r} to be an event of dp_accounting.")
         return kind(**fields)

@@ -4,7 +4,7 @@ import math
 
 import dp_accounting
 
-from datalens_tf import _validate
+from datalens_tf import _validate, events
 from datalens_tf.bounds import fixed_size_sampling
 from datalens_tf.bounds.accountant import HOPELESS, RELATIONS, Accountant, Tally, by_dp_accounting, squared_mu
 
@@ -17,6 +17,9 @@ class Pld(Accountant):
     """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for samples of fixed size alone."""
 
     note = "dp_accounting's privacy loss distributions; a near-exact upper bound"
+
+    def supports(self, event: dp_accounting.DpEvent) -> bool:
+        return not isinstance(event, events.DiscreteGaussianDpEvent)
 
     def epsilon(self, tally: Tally, delta: float, adjacency: str) -> float:
         replaced = RELATIONS[adjacency] is RELATIONS["replace-one"]

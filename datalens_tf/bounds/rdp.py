@@ -14,7 +14,7 @@ from dp_accounting import rdp
 from numpy.typing import NDArray
 from scipy import special
 
-from datalens_tf import _validate
+from datalens_tf import _validate, events
 from datalens_tf.bounds.accountant import RELATIONS, Accountant, Tally, by_dp_accounting
 
 PLACE = 2
@@ -30,11 +30,18 @@ class Rdp(Accountant):
     note = "dp_accounting's Renyi accountant; valid"
 
     def epsilon(self, tally: Tally, delta: float, adjacency: str) -> float:
+        tally = tuple((_gaussian(event), count) for event, count in tally)
         own = (dp_accounting.LaplaceDpEvent, dp_accounting.PoissonSampledDpEvent)
         if not any(isinstance(event, own) for event, _ in tally):
             return by_dp_accounting(rdp.RdpAccountant(_ORDERS, RELATIONS[adjacency]), tally, delta, adjacency)
         total = np.sum([count * _divergences(event, adjacency) for event, count in tally], axis=0)
         return float(rdp.compute_epsilon(_ORDERS, total, delta)[0])
+
+
+def _gaussian(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+    """The event, or a Gaussian one whose Renyi divergences bound its own."""
+    discrete = isinstance(event, events.DiscreteGaussianDpEvent)
+    return dp_accounting.GaussianDpEvent(event.noise_multiplier) if discrete else event
 
 
 def _divergences(event: dp_accounting.DpEvent, adjacency: str) -> NDArray[np.float64]:
