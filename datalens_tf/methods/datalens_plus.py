@@ -41,11 +41,12 @@ from etils import epy
 
 from datalens_tf import _files, _validate, rng
 from datalens_tf.config import DataFacts, Suitability
-from datalens_tf.methods import moments, sums
-from datalens_tf.methods.embedding import EmbeddingConfig, Features, ReleasingSynthesizer, averaged
+from datalens_tf.methods import moments, sum_questions, sums
+from datalens_tf.methods.embedding import EmbeddingConfig, ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.settings import at_least, between, one_of, setting
 from datalens_tf.training.callbacks import Stage
+from datalens_tf.training.questions import Elsewhere, asked
 
 with epy.lazy_imports():
     import numpy as np
@@ -281,17 +282,18 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
 
     config_class = DataLensPlusConfig
 
-    def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases) -> tuple[Fitted, statements.Guarantee]:
+    def _made(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases
+              ) -> tuple[Fitted, statements.Guarantee]:
         config = self.config
         sources: dict[str, tf.Module] = {}
         if config.mean_charges:
             fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
-            sources["moments"] = fit(config, dataset, releases)
+            sources["moments"] = fit(config, records, releases)
         if config.embedding_charges:
-            _, student = self._fitted(dataset, releases, self._features(sources.get("moments")))
+            _, student = self._fitted(records, releases, self._features(sources.get("moments")))
             sources["embedding"] = student.released()
         fitted = Fitted(config, sources)
-        chosen = self._chosen(dataset, fitted, releases)
+        chosen = self._chosen(records, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
         bounds, square = _bounds(config), config.moments_square
@@ -322,21 +324,18 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             seeds=f"seed {config.seed} for random features, weights, latents, labels and classifiers of synthetic "
                   "images")
 
-    def _features(self, source: tf.Module | None) -> Features:
+    def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
         """Features that are released: of pixels, and learned from images of the moments."""
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, seed=config.seed, dimension=config.features_dimension,
             bandwidths=tuple(moments.scale(config) * bandwidth for bandwidth in config.kernel_bandwidths)).frequencies()
-        constant = tf.constant(frequencies)
-
-        def of_pixels(images):
-            return mean_embedding.RandomFourierFeatures.of(averaged(images, config.features_square), constant)
-
+        square = config.features_square
         if config.learned_share == 0:
-            return of_pixels
-        network, random, learned = self._network(source), (1 - config.learned_share)**0.5, config.learned_share**0.5
-        return lambda images: tf.concat([random * of_pixels(images), learned * network(images)], 1)
+            return sum_questions.FeatureMap(frequencies=frequencies, square=square)
+        return sum_questions.FeatureMap(
+            frequencies=frequencies, square=square, network=self._network(source).arrays(),
+            learned_share=config.learned_share, data=config.data)
 
     def _network(self, gaussians: tf.Module) -> feature_network.FeatureNetwork:
         """The network of learned features. It is kept: a resumed run must not see others than were released."""
@@ -360,7 +359,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             stages.append(Stage("choose", len(config.choices) * seen * 6e-6 * config.dimension, charged=True))
         return stages
 
-    def _chosen(self, dataset: datasets.Dataset, fitted: Fitted, releases: paid_releases.Releases) -> int | None:
+    def _chosen(self, records: datasets.Dataset | Elsewhere, fitted: Fitted, releases: paid_releases.Releases
+                ) -> int | None:
         """The candidate whose images make the best classifier of the records, as far as noise lets that be seen.
 
         None where interruptions burnt what it costs to see: a run must be able to end.
@@ -373,20 +373,17 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             return None
 
         def counted(mechanism):
-            if not len(dataset):  # No record is of a declared class, which must not show.
-                return np.zeros(count)
-            predictions, judge = [], classifier.QuickClassifier(*config.data, config.seed)
+            trained, judge = [], classifier.QuickClassifier(*config.data, config.seed)
             for candidate in range(count):
                 self._tell("on_progress", f"candidate {candidate + 1} of {count}", candidate / count)
                 with self._ending_at_once("before a candidate was chosen", self.folder.path):
                     fitted.choose(candidate)
                     images, labels = fitted.draw(config.selection_images, "selection")
                     judge.fit(images, labels, config.selection_epochs)
-                    # These are the private records: what it says of them stays here.
-                    predictions.append(judge.predict(dataset.images))
-            return mechanism.sums(predictions, dataset.labels, datasets.unit_sizes(dataset))
+                    trained.append(judge.weights())
+            return asked(sum_questions.Votes(classifiers=trained, data=config.data), records)(mechanism)
 
-        steps = 1 if dataset.units is None else correct_counts.CorrectCounts.STEPS_OF_UNITS
+        steps = 1 if config.unit is None else correct_counts.CorrectCounts.STEPS_OF_UNITS
         _, noisy = releases.get(functools.partial(config.release_mechanisms()[-1], steps=steps), counted)
         return int(np.argmax(noisy))
 

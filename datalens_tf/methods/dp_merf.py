@@ -23,12 +23,11 @@ import typing
 from etils import epy
 
 from datalens_tf.config import DataFacts, Suitability
-from datalens_tf.methods import sums
-from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer, averaged
+from datalens_tf.methods import sum_questions, sums
+from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer
+from datalens_tf.training.questions import Elsewhere, asked
 
 with epy.lazy_imports():
-    import tensorflow as tf
-
     from datalens_tf.accounting import statement as statements
     from datalens_tf.data import datasets
     from datalens_tf.mechanisms import mean_embedding
@@ -73,24 +72,18 @@ class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
 
     config_class = DpMerfConfig
 
-    def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases
+    def _made(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases
               ) -> tuple[EmbeddingStudent, statements.Guarantee]:
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, bandwidths=config.kernel_bandwidths, seed=config.seed,
             dimension=config.autoencoder_dim or config.features_dimension).frequencies()
         if config.autoencoder_dim:
-            moment, noisy = releases.get(
-                config.release_mechanisms()[0],
-                lambda moment: moment.sums((images, sizes) for images, _, sizes in datasets.chunks(dataset)))
+            moment, noisy = releases.get(config.release_mechanisms()[0], asked(sum_questions.ImageSquares(), records))
             frequencies = frequencies @ moment.encoder(noisy, config.autoencoder_dim).T
-        constant = tf.constant(frequencies)
-        square = 1 if config.autoencoder_dim else config.features_square
-
-        def features(images):
-            return mean_embedding.RandomFourierFeatures.of(averaged(images, square), constant)
-
-        mechanism, student = self._fitted(dataset, releases, features)
+        features = sum_questions.FeatureMap(
+            frequencies=frequencies, square=1 if config.autoencoder_dim else config.features_square)
+        mechanism, student = self._fitted(records, releases, features)
         return student, statements.Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={"l2_sensitivity": mechanism.l2_sensitivity, "num_features": config.num_features,

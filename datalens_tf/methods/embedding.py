@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from etils import epy
@@ -15,10 +15,11 @@ from etils import epy
 from datalens_tf import _validate, rng
 from datalens_tf.config import BoundedConfig, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.methods import sums
+from datalens_tf.methods import sum_questions, sums
 from datalens_tf.methods.base import RunSynthesizer, Trained
 from datalens_tf.settings import LARGEST_WIDTH, at_least, positive, setting
 from datalens_tf.training.callbacks import Stage
+from datalens_tf.training.questions import Elsewhere, asked
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
 with epy.lazy_imports():
@@ -34,7 +35,6 @@ with epy.lazy_imports():
     from datalens_tf.training import releases as paid_releases
     from datalens_tf.training import run_folder as run_folders
 
-Features = Callable[["tf.Tensor"], "tf.Tensor"]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
 
 
 def _check_bandwidths(name: str, value: Any) -> None:
@@ -142,19 +142,6 @@ def numbers(name: str, text: str) -> tuple[float, ...]:
         raise InvalidArgumentError(f"Expected {name}={text!r} to be numbers, separated by commas.") from error
 
 
-def averaged(images: tf.Tensor, square: int) -> tf.Tensor:
-    """Sums over squares of pixels, divided by their side: [n, H / square, W / square, C]. Differentiable.
-
-    Lengths of smooth images stay, and with them the distances that bandwidths are for. Rows or columns that fill no
-    square have black beside them.
-    """
-    if square == 1:
-        return images
-    height, width = images.shape[1:3]
-    beside = tf.pad(images, [[0, 0], [0, -height % square], [0, -width % square], [0, 0]])
-    return square * tf.nn.avg_pool2d(beside, square, square, "VALID")
-
-
 class EmbeddingStudent(AveragedGenerator):
     """A generator whose images' mean features per class approach the given ones.
 
@@ -164,7 +151,7 @@ class EmbeddingStudent(AveragedGenerator):
       features: of images [n, H, W, C] in [0, 1], float32 [n, D]; differentiable.
     """
 
-    def __init__(self, config: EmbeddingConfig, means: np.ndarray, features: Features):
+    def __init__(self, config: EmbeddingConfig, means: np.ndarray, features: sum_questions.Features):
         super().__init__(config)
         self._means, self._features = tf.constant(means), features
         self._per_class = -(-config.batch_size // config.data.num_classes)
@@ -193,12 +180,12 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
     """Releases a few sums over all records, each once, and makes a generator of them."""
 
     @abc.abstractmethod
-    def _made(self, dataset: datasets.Dataset, releases: paid_releases.Releases
+    def _made(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases
               ) -> tuple[Trained, statements.Guarantee]:
         """The generator, and what the method tells of its privacy.
 
         Args:
-          dataset: the records that are of a declared class.
+          records: those that are of a declared class.
           releases: through which alone the generator learns of them.
         """
 
@@ -231,14 +218,14 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
         return [Stage("release", num_records * features, charged=True),
                 Stage("fit", 3 * config.fit_steps * config.batch_size * (features + self._image_work()))]
 
-    def _fitted(self, dataset: datasets.Dataset, releases: paid_releases.Releases, features: Features
-                ) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
+    def _fitted(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases,
+                features: sum_questions.FeatureMap) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
         """Releases the mean embeddings, and fits a generator to them; the mechanism that released them, and it."""
         optional = self.config.num_optional
+        question = sum_questions.Embeddings(features=features, num_classes=self.config.data.num_classes)
         mechanism, noisy = releases.get(
-            self.config.release_mechanisms()[-1 - optional],
-            lambda mechanism: mechanism.sums(feature_batches(dataset, features), self.config.data.num_classes))
-        student = EmbeddingStudent(self.config, mechanism.means(noisy), features)
+            self.config.release_mechanisms()[-1 - optional], asked(question, records))
+        student = EmbeddingStudent(self.config, mechanism.means(noisy), features.made())
         loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,
              stopped=self._stopped, stage="fit").run(student.train)
@@ -259,11 +246,3 @@ def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
         own = tf.reduce_mean(tf.reduce_sum(tf.square(features), 2), 1)
         square = (count * square - own) / (count - 1.0)
     return tf.reduce_sum(square - 2.0 * tf.reduce_sum(mean * means, 1))
-
-
-def feature_batches(dataset: datasets.Dataset, features: Features
-                    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Features [n, D], labels [n] and sizes of units [n] of all records, in chunks."""
-    of = tf.function(features, autograph=False)
-    for images, labels, sizes in datasets.chunks(dataset):
-        yield of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)], labels, sizes

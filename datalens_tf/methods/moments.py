@@ -26,18 +26,18 @@ rows together.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from etils import epy
 
 from datalens_tf import rng
 from datalens_tf.config import MethodConfig
-from datalens_tf.methods import sums
+from datalens_tf.methods import sum_questions, sums
 from datalens_tf.settings import LARGEST_WIDTH, at_least, positive, setting
+from datalens_tf.training.questions import Elsewhere, asked
 
 with epy.lazy_imports():
     import numpy as np
@@ -123,23 +123,21 @@ def square_for(image_shape: tuple[int, int, int], side: int) -> int:
 
 _FIRST = 6  # directions in which the first centres differ
 _FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
-View = Callable[["np.ndarray"], "np.ndarray"]  # Of images [n, H, W, C] in [0, 1]: float64 [n, D].
-# Vectors [n, D], whose rows they count in [n], and the numbers of records that their units have [n].
-Groups = Callable[[], Iterator[tuple["np.ndarray", "np.ndarray", "np.ndarray"]]]
+Records = typing.Union["datasets.Dataset", Elsewhere]
 
 
-def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
+def class_gaussians(config: MomentsConfig, records: Records, releases: paid_releases.Releases
                     ) -> factor_generator.FactorGenerator:
     """One for each class, of images averaged over squares of pixels."""
-    view = _view(config)
-    means, sizes = _class_means(config, dataset, releases, view)
-    differences = _differences(dataset, view, means)
+    means, sizes = _class_means(config, records, releases)
+    differences = sum_questions.Points(
+        square=config.moments_square, centres=means, together=config.share_covariance)
     if config.share_covariance:
-        moment, noisy = _second_moments(_together(differences), 1, config, "covariances", releases)
+        moment, noisy = _second_moments(differences, 1, config, "covariances", records, releases)
         shared = _factors(*moment.mean(noisy[0], sizes.sum()), config.num_factors)
         factors = np.stack([shared] * config.data.num_classes)
     else:
-        moment, noisy = _second_moments(differences, config.data.num_classes, config, "covariances", releases)
+        moment, noisy = _second_moments(differences, config.data.num_classes, config, "covariances", records, releases)
         factors = np.stack([_factors(*moment.mean(square, size), config.num_factors)
                             for square, size in zip(noisy, sizes)])
     upscaling = _upscaling(config.data.image_shape, config.moments_square)
@@ -148,20 +146,19 @@ def class_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: 
         np.ones((config.data.num_classes, 1)))
 
 
-def cluster_gaussians(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases
+def cluster_gaussians(config: MomentsConfig, records: Records, releases: paid_releases.Releases
                       ) -> factor_generator.FactorGenerator:
     """One for each cluster, of images at their own resolution if they are small, in directions of largest variance."""
-    view = _view(config)
-    means, sizes = _class_means(config, dataset, releases, view)
-    differences = _differences(dataset, view, means)
-    moment, noisy = _second_moments(_together(differences), 1, config, "directions", releases)
+    means, sizes = _class_means(config, records, releases)
+    differences = sum_questions.Points(square=config.moments_square, centres=means)
+    moment, noisy = _second_moments(
+        dataclasses.replace(differences, together=True), 1, config, "directions", records, releases)
     variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
     variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
-    # Small, and used often. Products of one shape, so that a record's do not depend on how many are in its chunk.
-    coordinates = [((datasets.padded(vectors, datasets.CHUNK) @ directions.T)[:len(vectors)], labels, sizes)
-                   for vectors, labels, sizes in differences()]
-    clusters = _Clusters(config, lambda: iter(coordinates), np.sqrt(np.maximum(variances, 0)), releases)
-    moment, noisy = _second_moments(clusters.differences, clusters.sizes.size, config, "covariances", releases)
+    clusters = _Clusters(config, dataclasses.replace(differences, directions=directions),
+                         np.sqrt(np.maximum(variances, 0)), records, releases)
+    moment, noisy = _second_moments(
+        clusters.differences(), clusters.sizes.size, config, "covariances", records, releases)
     noisy = noisy.reshape(*clusters.sizes.shape, *noisy.shape[1:])
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
@@ -176,8 +173,9 @@ class _Clusters:
 
     Args:
       config: settings.
-      points: of records, their labels, and sizes of their units.
+      points: whose coordinates say which cluster they are in.
       spread: standard deviations of all points' coordinates, the largest first: [d].
+      records: whose points these are.
       releases: pays.
 
     Attributes:
@@ -185,16 +183,16 @@ class _Clusters:
       sizes: released numbers of records, 0 for a cluster that is given up: [Y, K].
     """
 
-    def __init__(self, config: MomentsConfig, points: Groups, spread: np.ndarray, releases: paid_releases.Releases):
+    def __init__(self, config: MomentsConfig, points: sum_questions.Points, spread: np.ndarray, records: Records,
+                 releases: paid_releases.Releases):
         self._points, shape = points, (config.data.num_classes, config.num_clusters)
         stream, clip = rng.stream(config.seed, "clusters"), clips(config).covariance
         spread = spread * (np.arange(len(spread)) < _FIRST)
         self.centres = stream.standard_normal((*shape, len(spread))) * spread
         for last in (False,) * (config.cluster_rounds - 1) + (True,):
             self._nearest_to = self.centres
-            mechanism, noisy = releases.get(config.moment_mechanisms()["clusters"], lambda mechanism: mechanism.sums(
-                ((_shortened(vectors, clip), rows, sizes) for vectors, rows, sizes in self._members()),
-                self.centres[..., 0].size))
+            question = sum_questions.Means(points=self._members(), clip=clip, num_rows=self.centres[..., 0].size)
+            mechanism, noisy = releases.get(config.moment_mechanisms()["clusters"], asked(question, records))
             self.centres = (mechanism.means(noisy).astype(np.float64) * clip).reshape(self.centres.shape)
             self.sizes = mechanism.counts(noisy).reshape(shape)
             few = self.sizes < _FEW * self.sizes.mean(1, keepdims=True)
@@ -211,67 +209,41 @@ class _Clusters:
             sizes[label, [largest, cluster]] = sizes[label, largest] / 2
             self.centres[label, cluster] = self.centres[label, largest] + stream.standard_normal(len(spread)) * spread
 
-    def _members(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def _members(self) -> sum_questions.Points:
         """Points, and the rows of their clusters: of those whose centres, before the last round's sums, are nearest."""
-        for points, labels, sizes in self._points():
-            centres = self._nearest_to[labels]
-            distances = np.square(centres).sum(2) - 2 * np.einsum("nkd,nd->nk", centres, points)
-            yield points, labels * centres.shape[1] + distances.argmin(1), sizes
+        return dataclasses.replace(self._points, nearest_to=self._nearest_to)
 
-    def differences(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def differences(self) -> sum_questions.Points:
         """Points less the centres of their clusters, and the rows of these."""
-        centres = self.centres.reshape(-1, self.centres.shape[-1])
-        return ((points - centres[rows], rows, sizes) for points, rows, sizes in self._members())
+        return dataclasses.replace(self._members(), less=self.centres.reshape(-1, self.centres.shape[-1]))
 
 
-def _class_means(config: MomentsConfig, dataset: datasets.Dataset, releases: paid_releases.Releases, view: View
+def _class_means(config: MomentsConfig, records: Records, releases: paid_releases.Releases
                  ) -> tuple[np.ndarray, np.ndarray]:
     """Released means [Y, D] and numbers [Y] of the classes' records."""
-    points = _points(dataset, view)
+    points, clip = sum_questions.Points(square=config.moments_square), clips(config)
     if not config.centre_charges:
-        return _means(points, config.data.num_classes, clips(config).mean, config, "means", releases)
-    centre, _ = _means(_together(points), 1, clips(config).mean, config, "centre", releases)
-    differences, sizes = _means(lambda: ((vectors - centre, *others) for vectors, *others in points()),
-                                config.data.num_classes, clips(config).of_class, config, "means", releases)
+        return _means(points, config.data.num_classes, clip.mean, config, "means", records, releases)
+    centre, _ = _means(dataclasses.replace(points, together=True), 1, clip.mean, config, "centre", records, releases)
+    differences, sizes = _means(dataclasses.replace(points, centres=centre), config.data.num_classes, clip.of_class,
+                                config, "means", records, releases)
     return centre + differences, sizes
 
 
-def _means(groups: Groups, num_rows: int, clip: float, config: MomentsConfig, name: str,
-           releases: paid_releases.Releases) -> tuple[np.ndarray, np.ndarray]:
+def _means(points: sum_questions.Points, num_rows: int, clip: float, config: MomentsConfig, name: str,
+           records: Records, releases: paid_releases.Releases) -> tuple[np.ndarray, np.ndarray]:
     """Released means [num_rows, D] of the rows' shortened vectors, and their numbers [num_rows]."""
-    mechanism, noisy = releases.get(config.moment_mechanisms()[name], lambda mechanism: mechanism.sums(
-        ((_shortened(vectors, clip), *others) for vectors, *others in groups()), num_rows))
+    question = sum_questions.Means(points=points, clip=clip, num_rows=num_rows)
+    mechanism, noisy = releases.get(config.moment_mechanisms()[name], asked(question, records))
     return mechanism.means(noisy).astype(np.float64) * clip, mechanism.counts(noisy)
 
 
-def _points(dataset: datasets.Dataset, view: View) -> Groups:
-    """Records, and their labels."""
-    return lambda: ((view(images), labels, sizes) for images, labels, sizes in datasets.chunks(dataset))
-
-
-def _together(groups: Groups) -> Groups:
-    """Vectors as they are, all assigned to one row."""
-    return lambda: ((vectors, np.zeros_like(rows), sizes) for vectors, rows, sizes in groups())
-
-
-def _differences(dataset: datasets.Dataset, view: View, means: np.ndarray) -> Groups:
-    """Records less the means of their classes, and their labels."""
-    return lambda: ((view(images) - means[labels], labels, sizes)
-                    for images, labels, sizes in datasets.chunks(dataset))
-
-
-def _second_moments(groups: Groups, num_rows: int, config: MomentsConfig, name: str, releases: paid_releases.Releases
+def _second_moments(points: sum_questions.Points, num_rows: int, config: MomentsConfig, name: str,
+                    records: Records, releases: paid_releases.Releases
                     ) -> tuple[second_moment.SecondMoment, np.ndarray]:
     """The mechanism, and its release of the rows' sums of r r^T: [num_rows, D, D]."""
-    def exact(moment):
-        total = None
-        for vectors, rows, sizes in groups():
-            total = np.zeros((num_rows, *2 * vectors.shape[1:])) if total is None else total
-            for row in np.unique(rows):
-                total[row] += moment.sums([(vectors[rows == row], sizes[rows == row])])
-        return total
-
-    return releases.get(config.moment_mechanisms()[name], exact)
+    question = sum_questions.Squares(points=points, num_rows=num_rows)
+    return releases.get(config.moment_mechanisms()[name], asked(question, records))
 
 
 def _cluster_factors(moment: second_moment.SecondMoment, noisy: np.ndarray, sizes: np.ndarray, count: int
@@ -302,35 +274,8 @@ def _factors(covariance: np.ndarray, floor: float, count: int) -> np.ndarray:
     return found
 
 
-def _shortened(vectors: np.ndarray, clip: float) -> np.ndarray:
-    """Vectors in units of the clip, at most 1 long."""
-    return vectors * ((1 - 1e-9) / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), clip))
-
-
-def _view(config: MomentsConfig) -> View:
-    """View of images that Gaussians have: `averaged` over squares of pixels."""
-    return functools.partial(averaged, square=config.moments_square)
-
-
-def averaged(images: np.ndarray, square: int) -> np.ndarray:
-    """Sums over squares of pixels, divided by their side: float64 [n, D]. Lengths of smooth images stay.
-
-    Rows or columns that fill no square at the end have black beside them: what is added changes no length.
-
-    Args:
-      images: [n, H, W, C].
-      square: side of the squares; 1 for all pixels as they are.
-    """
-    count, height, width, channels = images.shape
-    rows, columns = -(-height // square), -(-width // square)
-    if (rows * square, columns * square) != (height, width):
-        images = np.pad(images, ((0, 0), (0, rows * square - height), (0, columns * square - width), (0, 0)))
-    squares = np.asarray(images, np.float64).reshape(count, rows, square, columns, square, channels)
-    return squares.sum((2, 4)).reshape(count, rows * columns * channels) / square
-
-
 def _upscaling(image_shape: tuple[int, int, int], square: int) -> np.ndarray:
-    """The linear map from `averaged` back to whole resolution, smoothly: float64 [D, HWC]."""
+    """The linear map from `sum_questions.averaged` back to whole resolution, smoothly: float64 [D, HWC]."""
     height, width, channels = image_shape
     rows, columns = -(-height // square), -(-width // square)
     size = rows * columns * channels

@@ -232,6 +232,15 @@ class QuickClassifier:
                 chosen = order[start:start + _QUICK_BATCH]
                 self._step(tf.constant(data.images[chosen]), tf.constant(data.labels[chosen]))
 
+    def weights(self) -> list[np.ndarray]:
+        """What it has learned."""
+        weights: list[np.ndarray] = self._model.get_weights()
+        return weights
+
+    def restore(self, weights: Sequence[np.ndarray]) -> None:
+        """Takes the `weights` of another for such images."""
+        self._model.set_weights(weights)
+
     def predict(self, images: np.ndarray) -> np.ndarray:
         """The likeliest class of each image uint8 or float in [0, 1], [n, H, W, C]: int64 [n].
 

@@ -13,7 +13,8 @@ from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, Invali
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods.dp_merf import DpMerfConfig
-from datalens_tf.methods.embedding import EmbeddingStudent, embedding_distance, feature_batches
+from datalens_tf.methods.embedding import EmbeddingStudent, embedding_distance
+from datalens_tf.methods.sum_questions import feature_batches
 from datalens_tf.training.checkpoint import ReleaseStore
 from tests.methods.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny

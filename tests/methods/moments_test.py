@@ -11,9 +11,8 @@ from datalens_tf.data.datasets import Units, as_dataset
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.methods import moments
+from datalens_tf.methods import moments, sum_questions
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
-from datalens_tf.methods.embedding import averaged
 
 CONFIG = DataLensPlusConfig.for_budget(10.0).replace(
     image_shape=(8, 8, 1), num_classes=2, num_clusters=3, num_directions=6, num_factors=4, mean_clip=40.0,
@@ -77,7 +76,7 @@ def test_few_records_share_their_mean_and_their_covariance():
     releases, config = Exact(), ONE_GAUSSIAN.replace(centre_charges=1, share_covariance=True, class_clip=20.0)
     made = moments.class_gaussians(config, data, releases)
     assert releases.made == [MeanEmbedding, MeanEmbedding, SecondMoment]
-    halves = moments.averaged(data.images / 255, 2)
+    halves = sum_questions.averaged(data.images / 255, 2)
     means = np.stack([halves[data.labels == label].mean(0) for label in range(2)])
     np.testing.assert_allclose(made.means.numpy(), means @ moments._upscaling((8, 8, 1), 2), atol=1e-3)
     differences = halves - means[data.labels]
@@ -184,18 +183,20 @@ def test_a_cluster_varies_as_its_class_where_noise_hides_how():
 @pytest.mark.parametrize("shape, square", [((8, 12, 3), 2), ((9, 10, 1), 3), ((9, 10, 1), 4), ((5, 5, 1), 1)])
 def test_averaged_images_are_sums_over_squares_and_keep_their_lengths(shape, square):
     images = np.random.default_rng(0).uniform(size=(2, *shape))
-    vectors = moments.averaged(images, square).reshape(2, -(-shape[0] // square), -(-shape[1] // square), shape[2])
+    rows, columns = -(-shape[0] // square), -(-shape[1] // square)
+    vectors = sum_questions.averaged(images, square).reshape(2, rows, columns, shape[2])
     for row, column in np.ndindex(vectors.shape[1:3]):
         part = images[:, row * square:(row + 1) * square, column * square:(column + 1) * square]
         np.testing.assert_allclose(vectors[:, row, column], part.sum((1, 2)) / square)
-    np.testing.assert_allclose(averaged(tf.constant(images, tf.float32), square), vectors, rtol=1e-5)
+    pooled = sum_questions.averaged_images(tf.constant(images, tf.float32), square)
+    np.testing.assert_allclose(pooled, vectors, rtol=1e-5)
     assert (np.linalg.norm(vectors, axis=(1, 2)) <= np.linalg.norm(images, axis=(1, 2)) * (1 + 1e-12)).all()
 
 
 def test_averaged_images_come_back():
     smooth = np.full((2, 8, 12, 3), 0.3)
     for square in (1, 2, 4):
-        vectors = moments.averaged(smooth, square)
+        vectors = sum_questions.averaged(smooth, square)
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), np.linalg.norm(smooth.reshape(2, -1), axis=1))
         back = vectors @ moments._upscaling((8, 12, 3), square)
         np.testing.assert_allclose(back.reshape(smooth.shape), smooth, atol=1e-6)

@@ -17,8 +17,8 @@ from datalens_tf.mechanisms.base import ADJACENCIES
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.methods.embedding import feature_batches
 from datalens_tf.methods.registry import config_class, config_classes, synthesizer
+from datalens_tf.methods.sum_questions import feature_batches
 from tests.methods import datalens_plus_test, dp_merf_test
 from tests.methods.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
 from tests.training import tiny

@@ -1,0 +1,233 @@
+"""Questions of the methods that release sums: of shortened vectors, of their products, of features, and of votes."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from etils import epy
+
+from datalens_tf.config import DataSpec
+from datalens_tf.training.questions import Question
+
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+    from datalens_tf.data import datasets
+    from datalens_tf.mechanisms import mean_embedding
+    from datalens_tf.training import classifier, feature_network
+
+if typing.TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Features = Callable[["tf.Tensor"], "tf.Tensor"]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
+# Vectors [n, D], the rows that they count in [n], and the numbers of records that their units have [n].
+Batches = Iterator[tuple["np.ndarray", "np.ndarray", "np.ndarray"]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Points:
+    """Vectors of records, and the rows that they count in: their labels, or what the last fields say.
+
+    Attributes:
+      square: side of the squares of pixels that images are `averaged` over.
+      centres: what is subtracted: of each class [Y, D], or of all [1, D].
+      directions: in which vectors are said then, [k, D].
+      nearest_to: centres of clusters, of which the nearest one of a record's class is its row: [Y, K, k].
+      less: what is subtracted at last: of each row [rows, k].
+      together: whether all records count in one row.
+    """
+
+    square: int
+    centres: NDArray[np.float64] | None = None
+    directions: NDArray[np.float64] | None = None
+    nearest_to: NDArray[np.float64] | None = None
+    less: NDArray[np.float64] | None = None
+    together: bool = False
+
+    def of(self, dataset: datasets.Dataset) -> Batches:
+        """Vectors float64 [n, D], rows [n] and sizes of units [n], in chunks."""
+        for images, labels, sizes in datasets.chunks(dataset):
+            vectors = averaged(images, self.square)
+            rows = np.zeros_like(labels) if self.together else labels
+            if self.centres is not None:
+                vectors = vectors - (self.centres[labels] if len(self.centres) > 1 else self.centres)
+            if self.directions is not None:
+                # Products of one shape, so that a record's do not depend on how many are in its chunk.
+                vectors = (datasets.padded(vectors, datasets.CHUNK) @ self.directions.T)[:len(vectors)]
+            if self.nearest_to is not None:
+                centres = self.nearest_to[labels]
+                distances = np.square(centres).sum(2) - 2 * np.einsum("nkd,nd->nk", centres, vectors)
+                rows = labels * centres.shape[1] + distances.argmin(1)
+            if self.less is not None:
+                vectors = vectors - self.less[rows]
+            yield vectors, rows, sizes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Means(Question):
+    """Sums of vectors that are shortened to a clip, in units of it, and their numbers: of a `MeanEmbedding`.
+
+    Attributes:
+      points: the vectors.
+      clip: the length.
+      num_rows: of the sums.
+    """
+
+    points: Points
+    clip: float
+    num_rows: int
+
+    def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = mechanism.sums(
+            ((shortened(vectors, self.clip), *others) for vectors, *others in self.points.of(dataset)), self.num_rows)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Squares(Question):
+    """Sums of r r^T over vectors r, for each row: of a `SecondMoment`.
+
+    Attributes:
+      points: the vectors.
+      num_rows: of the sums.
+    """
+
+    points: Points
+    num_rows: int
+
+    def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
+        total: Any = None
+        for vectors, rows, sizes in self.points.of(dataset):
+            total = np.zeros((self.num_rows, *2 * vectors.shape[1:])) if total is None else total
+            for row in np.unique(rows):
+                total[row] += mechanism.sums([(vectors[rows == row], sizes[rows == row])])
+        return total
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageSquares(Question):
+    """The sum of x x^T over images x: of a `SecondMoment`."""
+
+    def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = mechanism.sums((images, sizes) for images, _, sizes in datasets.chunks(dataset))
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureMap:
+    """Features of images: random Fourier features, and beside them those of a network, where there is one.
+
+    Attributes:
+      frequencies: of the random features, float32 [D / 2, d].
+      square: side of the squares of pixels that images are averaged over for these.
+      network: arrays of a `FeatureNetwork`.
+      learned_share: of the squared length, that the network's features have.
+      data: what the network's images are.
+    """
+
+    frequencies: NDArray[np.float32]
+    square: int = 1
+    network: Mapping[str, NDArray[Any]] | None = None
+    learned_share: float = 0.0
+    data: DataSpec | None = None
+
+    def made(self) -> Features:
+        """The function."""
+        frequencies = tf.constant(self.frequencies)
+
+        def of_pixels(images: tf.Tensor) -> tf.Tensor:
+            return mean_embedding.RandomFourierFeatures.of(averaged_images(images, self.square), frequencies)
+
+        if self.network is None or self.data is None:
+            return of_pixels
+        network = feature_network.FeatureNetwork(*self.data, 0)
+        network.restore(dict(self.network))
+        random, learned = (1 - self.learned_share)**0.5, self.learned_share**0.5
+        return lambda images: tf.concat([random * of_pixels(images), learned * network(images)], 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embeddings(Question):
+    """Per class, the sum of its records' features and their number: of a `MeanEmbedding`.
+
+    Attributes:
+      features: of images.
+      num_classes: Y.
+    """
+
+    features: FeatureMap
+    num_classes: int
+
+    def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = mechanism.sums(feature_batches(dataset, self.features.made()), self.num_classes)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Votes(Question):
+    """How many more records each of a few classifiers gets right than wrong: of `CorrectCounts`.
+
+    Attributes:
+      classifiers: weights of a `QuickClassifier` each.
+      data: what their images are.
+    """
+
+    classifiers: Sequence[Sequence[NDArray[np.float32]]]
+    data: DataSpec
+
+    def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
+        if not len(dataset):  # No record is of a declared class, which must not show.
+            return np.zeros(len(self.classifiers))
+        predictions, judge = [], classifier.QuickClassifier(*self.data, 0)
+        for weights in self.classifiers:
+            judge.restore(weights)
+            predictions.append(judge.predict(dataset.images))
+        found: NDArray[np.float64] = mechanism.sums(predictions, dataset.labels, datasets.unit_sizes(dataset))
+        return found
+
+
+def feature_batches(dataset: datasets.Dataset, features: Features) -> Batches:
+    """Features [n, D], labels [n] and sizes of units [n] of all records, in chunks."""
+    of = tf.function(features, autograph=False)
+    for images, labels, sizes in datasets.chunks(dataset):
+        yield of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)], labels, sizes
+
+
+def shortened(vectors: NDArray[np.float64], clip: float) -> NDArray[np.float64]:
+    """Vectors in units of the clip, at most 1 long."""
+    return vectors * ((1 - 1e-9) / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), clip))
+
+
+def averaged(images: NDArray[Any], square: int) -> NDArray[np.float64]:
+    """Sums over squares of pixels, divided by their side: float64 [n, D]. Lengths of smooth images stay.
+
+    Rows or columns that fill no square at the end have black beside them: what is added changes no length.
+
+    Args:
+      images: [n, H, W, C].
+      square: side of the squares; 1 for all pixels as they are.
+    """
+    count, height, width, channels = images.shape
+    rows, columns = -(-height // square), -(-width // square)
+    if (rows * square, columns * square) != (height, width):
+        images = np.pad(images, ((0, 0), (0, rows * square - height), (0, columns * square - width), (0, 0)))
+    squares = np.asarray(images, np.float64).reshape(count, rows, square, columns, square, channels)
+    found: NDArray[np.float64] = squares.sum((2, 4)).reshape(count, rows * columns * channels) / square
+    return found
+
+
+def averaged_images(images: tf.Tensor, square: int) -> tf.Tensor:
+    """Sums over squares of pixels, divided by their side: [n, H / square, W / square, C]. Differentiable.
+
+    Lengths of smooth images stay, and with them the distances that bandwidths are for. Rows or columns that fill no
+    square have black beside them.
+    """
+    if square == 1:
+        return images
+    height, width = images.shape[1:3]
+    beside = tf.pad(images, [[0, 0], [0, -height % square], [0, -width % square], [0, 0]])
+    return square * tf.nn.avg_pool2d(beside, square, square, "VALID")

@@ -1,0 +1,47 @@
+"""What is asked of records: sums of integers, over however many data sets the records are in.
+
+A question holds what is public (settings, and what earlier releases told) and no record. Its answer is a sum over
+records, so the answers of several holders of records add up to that of all: to the bit, as all are integers that
+float64 holds. Whoever holds records answers with the mechanism's own `sums`, which bound what each record adds whatever
+the question is.
+"""
+
+from __future__ import annotations
+
+import abc
+import typing
+from collections.abc import Callable
+from typing import Any
+
+if typing.TYPE_CHECKING:
+    import numpy as np
+
+    from datalens_tf.data.datasets import Dataset
+
+
+class Question(abc.ABC):
+    """A question about records: a frozen dataclass of public values that can be sent."""
+
+    @abc.abstractmethod
+    def answer(self, mechanism: Any, dataset: Dataset) -> np.ndarray:
+        """The exact, private sums, in units of the mechanism's grid: float64 of integers.
+
+        Args:
+          mechanism: whose `sums` these are.
+          dataset: the records, all of them usable.
+        """
+
+
+class Elsewhere(abc.ABC):
+    """Records that are not in this process."""
+
+    @abc.abstractmethod
+    def answer(self, mechanism: Any, question: Question) -> Any:
+        """What `Releases` adds noise to: the sum of all holders' answers, or what stands for it."""
+
+
+def asked(question: Question, records: Dataset | Elsewhere) -> Callable[[Any], Any]:
+    """Function of a mechanism: the answer of the records, wherever they are."""
+    if isinstance(records, Elsewhere):
+        return lambda mechanism: records.answer(mechanism, question)
+    return lambda mechanism: question.answer(mechanism, records)
