@@ -419,6 +419,16 @@ class MethodConfig(RunConfig):
                 f"to give the generator a layer of at most {_LARGEST_LAYER:,} weights; with generator_filters="
                 f"{self.generator_filters} and image_shape={self.image_shape} it has {weights:,}")
 
+    @property
+    def num_owners(self) -> int | None:
+        """Owners who keep their records; only some methods let them."""
+        return None
+
+    @property
+    def noise_share(self) -> float:
+        """The part of the noise's variance that one owner adds."""
+        return 1.0
+
     @classmethod
     def for_budget(cls, epsilon: float | None) -> "typing.Self":
         """The settings for this budget, whatever the data: the defaults, where a method says nothing else."""
@@ -494,16 +504,6 @@ class VotingConfig(MethodConfig):
         """Extends `MethodConfig.for_data`: teachers are no more than have enough records each."""
         default = cls.for_budget(epsilon)
         return default.replace(**{"num_teachers": min(default.num_teachers, facts.num_teachers), **given})
-
-    @property
-    def num_owners(self) -> int | None:
-        """Owners who keep their records; only some methods let them."""
-        return None
-
-    @property
-    def noise_share(self) -> float:
-        """The part of the noise's variance that one owner adds."""
-        return 1.0
 
     @property
     def step_size(self) -> float:

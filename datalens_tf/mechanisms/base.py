@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datalens_tf import _validate
+from datalens_tf.events import DiscreteGaussianDpEvent
 from datalens_tf.mechanisms.noise import NoiseSource
 
 if TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
@@ -124,9 +125,9 @@ class Mechanism(abc.ABC):
 def gaussian_for(mechanism: SumOfRecords, adjacency: str | None) -> dp_accounting.DpEvent:
     """Cost of a release for a neighbouring relation, by default the mechanism's own, whose noise multiplier it has."""
     own = mechanism.sensitivity(mechanism.adjacency)
-    return dp_accounting.GaussianDpEvent(
-        mechanism.noise_multiplier * (1.0 if adjacency in (None, mechanism.adjacency) else
-                                      own / mechanism.sensitivity(adjacency)))
+    multiplier = mechanism.noise_multiplier * (1.0 if adjacency in (None, mechanism.adjacency) else
+                                               own / mechanism.sensitivity(adjacency))
+    return DiscreteGaussianDpEvent(multiplier) if mechanism.discrete else dp_accounting.GaussianDpEvent(multiplier)
 
 
 class SumOfRecords(Protocol):
@@ -140,6 +141,21 @@ class SumOfRecords(Protocol):
     @property
     def adjacency(self) -> str:
         """The relation that the noise is for."""
+        ...
+
+    @property
+    def discrete(self) -> bool:
+        """Whether the noise is discrete Gaussian, or a sum of such, and priced by Renyi accountants alone."""
+        ...
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise, in units of the sums; the smallest, where numbers have different ones."""
+        ...
+
+    @property
+    def largest(self) -> int:
+        """The most that a record adds to any number, in units of the sums."""
         ...
 
     def sensitivity(self, adjacency: str) -> float:

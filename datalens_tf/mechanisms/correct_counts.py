@@ -35,6 +35,7 @@ class CorrectCounts:
       num_candidates: K.
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
       adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
+      discrete: whether the noise is discrete Gaussian, as that of several owners is; of this, only the price.
       steps: in which a unit is counted: 1 where it has one record.
     """
 
@@ -42,6 +43,7 @@ class CorrectCounts:
     noise_multiplier: float
     adjacency: str = "replace-one"
     steps: int = 1
+    discrete: bool = False
 
     STEPS_OF_UNITS: typing.ClassVar[int] = 2**20  # where units may have several records
 
@@ -60,6 +62,16 @@ class CorrectCounts:
     def l2_sensitivity(self) -> float:
         """`sensitivity` for the mechanism's own relation."""
         return self.sensitivity(self.adjacency)
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise, in units of the steps."""
+        return self.noise_multiplier * self.l2_sensitivity * self.steps
+
+    @property
+    def largest(self) -> int:
+        """The most that a record adds to any number, in units of the steps."""
+        return self.steps
 
     def sums(self, predictions: Sequence[NDArray[Any]], labels: NDArray[Any], sizes: NDArray[np.int64]
              ) -> NDArray[np.float64]:
@@ -89,7 +101,7 @@ class CorrectCounts:
           float64 [K], noisy differences, in units; may be stored and published.
         """
         _validate.require(bool(np.all(sums == np.rint(sums))), "sums", "...", "to be integers")
-        return add_noise(sums, self.noise_multiplier * self.l2_sensitivity * self.steps, noise, index) / self.steps
+        return add_noise(sums, self.stddev, noise, index) / self.steps
 
     def dp_event(self, adjacency: str | None = None) -> dp_accounting.DpEvent:
         """One Gaussian mechanism; the sensitivity to a record or unit is inside the noise multiplier.

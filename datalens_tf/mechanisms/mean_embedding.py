@@ -93,12 +93,14 @@ class MeanEmbedding:
     Attributes:
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
       adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
+      discrete: whether the noise is discrete Gaussian, as that of several owners is; of this, only the price.
       count_weight: c, in (0, 1].
     """
 
     noise_multiplier: float
     adjacency: str = "replace-one"
     count_weight: float = 1.0
+    discrete: bool = False
 
     def __post_init__(self) -> None:
         _validate.positive("noise_multiplier", self.noise_multiplier)
@@ -114,6 +116,16 @@ class MeanEmbedding:
     def l2_sensitivity(self) -> float:
         """`sensitivity` for the mechanism's own relation."""
         return self.sensitivity(self.adjacency)
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise on features, in units of the grid."""
+        return self.noise_multiplier * self.l2_sensitivity / _GRID
+
+    @property
+    def largest(self) -> int:
+        """The most that a record adds to any number, in units of the grid."""
+        return _ONE
 
     @staticmethod
     def contributions(features: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -164,12 +176,11 @@ class MeanEmbedding:
         """
         integers = bool(np.all(sums == np.rint(sums)))
         _validate.require(integers, "sums", "...", "to be integers, in units of the grid")
-        stddev = self.noise_multiplier * self.l2_sensitivity / _GRID
         if self.count_weight == 1:
-            drawn = noise.draw(sums.shape, stddev, index)
+            drawn = noise.draw(sums.shape, self.stddev, index)
         else:
-            drawn = np.concatenate([noise.draw((len(sums), sums.shape[1] - 1), stddev, index),
-                                    noise.draw((len(sums), 1), stddev / self.count_weight, index)], 1)
+            drawn = np.concatenate([noise.draw((len(sums), sums.shape[1] - 1), self.stddev, index),
+                                    noise.draw((len(sums), 1), self.stddev / self.count_weight, index)], 1)
         _validate.require(drawn.shape == sums.shape, "noise.shape", drawn.shape, f"to be {sums.shape}")
         return sums + drawn
 

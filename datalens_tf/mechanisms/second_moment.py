@@ -37,11 +37,13 @@ class SecondMoment:
       clip_norm: largest length R of a record, in pixel units.
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
       adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
+      discrete: whether the noise is discrete Gaussian, as that of several owners is; of this, only the price.
     """
 
     clip_norm: float
     noise_multiplier: float
     adjacency: str = "replace-one"
+    discrete: bool = False
 
     def __post_init__(self) -> None:
         _validate.positive("clip_norm", self.clip_norm)
@@ -57,6 +59,16 @@ class SecondMoment:
     def l2_sensitivity(self) -> float:
         """`sensitivity` for the mechanism's own relation."""
         return self.sensitivity(self.adjacency)
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise, in units of the grid's square."""
+        return self.noise_multiplier * self.l2_sensitivity
+
+    @property
+    def largest(self) -> int:
+        """The most that a record adds to any number, in units of the grid's square."""
+        return _STEPS**2
 
     def contributions(self, images: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Records as they are counted, in units of the grid: float64 [n, d] of integers.
@@ -99,7 +111,7 @@ class SecondMoment:
           float64 [d, d], in units of the grid's square; may be stored and published.
         """
         _validate.require(bool(np.all(sums == np.rint(sums))), "sums", "...", "to be integers, in units of the grid")
-        drawn = noise.draw(sums.shape, self.noise_multiplier * self.l2_sensitivity, index)
+        drawn = noise.draw(sums.shape, self.stddev, index)
         _validate.require(drawn.shape == sums.shape, "noise.shape", drawn.shape, f"to be {sums.shape}")
         return sums + drawn
 

@@ -34,7 +34,11 @@ with epy.lazy_imports():
     from datalens_tf.training import loop as loops
     from datalens_tf.training import releases as paid_releases
     from datalens_tf.training import run_folder as run_folders
+    from datalens_tf.training import sum_owners
 
+
+
+_RENYI = ("rdp", "classic_rdp")  # Accountants that price discrete Gaussian noise.
 
 
 def _check_bandwidths(name: str, value: Any) -> None:
@@ -75,6 +79,13 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
     student_beta_1: float = 0.9
     ema_decay: float = 0.99
 
+    num_owners: int | None = setting(
+        None, "Number of data owners who keep their records, each of whom adds a share of the noise to its sums. With "
+        "none, one party holds all records.", at_least(1))
+    owner_tolerance: int = setting(
+        0, "How many owners may be silent, add no noise, or tell others theirs. The rest still reach the noise that is "
+        "charged for: a share has 1 / (num_owners - owner_tolerance) of its variance.", at_least(0))
+
     GROUP: typing.ClassVar[str] = "mechanism"
     BEFORE: typing.ClassVar[Mapping[str, Any]] = types.MappingProxyType(
         {**MethodConfig.BEFORE, "features_side": LARGEST_WIDTH})
@@ -88,6 +99,17 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
         _validate.require(self.adjacency == "replace-one" or not self.publishes_num_records, "records_at_most",
                           self.records_at_most, "to be a number under add-or-remove-one, where that of the records is "
                           "private and a public bound decides in its place")
+        if self.num_owners is not None:
+            _validate.require(self.accountant in _RENYI, "accountant", self.accountant,
+                              f"to be {' or '.join(_RENYI)} where owners add discrete Gaussian noise: others do not "
+                              "know its price")
+        _validate.require(self.owner_tolerance < (self.num_owners or 1), "owner_tolerance", self.owner_tolerance,
+                          f"< num_owners={self.num_owners}, the number of those who add noise")
+
+    @property
+    def noise_share(self) -> float:
+        """The part of the noise's variance that one owner adds."""
+        return 1.0 / ((self.num_owners or 1) - self.owner_tolerance)
 
     @property
     def kernel_bandwidths(self) -> tuple[float, ...]:
@@ -123,7 +145,8 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
     def mechanism(self) -> mean_embedding.MeanEmbedding:
         """Mechanism of embeddings that one charge pays for; every charge costs what that one costs."""
         return mean_embedding.MeanEmbedding(
-            noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier), adjacency=self.adjacency)
+            noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier), adjacency=self.adjacency,
+            discrete=bool(self.num_owners))
 
     def release_mechanisms(self) -> tuple[sums.Maker, ...]:
         """Makers of each release's mechanism, in order, of its noise multiplier. The settings must be resolved."""
@@ -189,17 +212,28 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
           releases: through which alone the generator learns of them.
         """
 
-    def _train(self, dataset: datasets.Dataset) -> tuple[Trained, dict[str, Any]]:
-        config = self.config
-        with run_folders.opened(self.folder, config, identities.identity_of(dataset), config.step_event(),
-                                paid_releases.largest_release(config)) as ledger:
+    def _train(self, dataset: datasets.Dataset | sum_owners.SumOwners) -> tuple[Trained, dict[str, Any]]:
+        config, largest = self.config, paid_releases.largest_release(self.config)
+        owners = dataset if isinstance(dataset, sum_owners.SumOwners) else None
+        _validate.require((owners is None) == (config.num_owners is None), "num_owners", config.num_owners,
+                          "to be the number of owners who keep the data, and none where the records are here")
+        identity = ({"num_records": dataset.num_records} if isinstance(dataset, sum_owners.SumOwners) else
+                    identities.identity_of(dataset))
+        with (run_folders.opened(self.folder, config, identity, config.step_event(), largest) as ledger,
+              contextlib.ExitStack() as after):
             self._stop_requested = False
             self._tell("on_stage", "release")
+            if owners is not None:
+                after.callback(owners.close)
+                owners.open(config, self.folder.private / "owners", largest)
             releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional, self._computing,
-                                              lambda epsilon: self._tell("on_spent", epsilon))
-            generator, guarantee = self._made(datasets.usable_only(dataset), releases)
+                                              lambda epsilon: self._tell("on_spent", epsilon), owners)
+            generator, guarantee = self._made(
+                dataset if isinstance(dataset, sum_owners.SumOwners) else datasets.usable_only(dataset), releases)
             guarantee = dataclasses.replace(guarantee, adjacency=config.adjacency, facts={
                 **guarantee.facts, "other_adjacency": sums.price_for_others(config, ledger)})
+            if owners is not None:
+                guarantee = sums.with_owners(guarantee, config, ledger)
         return generator, statements.make_statement(
             config, guarantee, ledger, releases.num_burnt, releases.noise, dataset.num_units)
 

@@ -11,7 +11,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from etils import epy
 
@@ -32,7 +32,7 @@ with epy.lazy_imports():
     from datalens_tf.methods import base
     from datalens_tf.serving import export, sampling
     from datalens_tf.training import callbacks as training_callbacks
-    from datalens_tf.training import distributed, run_folder
+    from datalens_tf.training import distributed, run_folder, sum_owners
 
 AUTO = "auto"  # A delta that follows from the number of records.
 # Filled in where they are None: by the data, or by the budget.
@@ -281,8 +281,9 @@ def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = Per
                    training_callbacks.PrivateLog(files.private_log)])
     dataset: Any
     if has_owners(config):
-        dataset = distributed.Owners(config.replace(dataset=plan.place), options, plan.request.data_dir,
-                                     plan.request.pictures_for(config))
+        join: Any = distributed.Owners if isinstance(config, VotingConfig) else sum_owners.SumOwners.by_ray
+        dataset = join(config.replace(dataset=plan.place), options, plan.request.data_dir,
+                       plan.request.pictures_for(config))
         dataset.name = config.dataset
     else:
         dataset = dataclasses.replace(_validate.known("dataset", plan.dataset), name=config.dataset)
@@ -294,7 +295,7 @@ def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = Per
 
 def check_options(config: MethodConfig, options: PerformanceOptions) -> None:
     """Raises InvalidArgumentError where a method does not train in the processes that are asked for."""
-    if options.distribute is not None and not config.CAN_DISTRIBUTE:
+    if options.distribute is not None and not (config.CAN_DISTRIBUTE or has_owners(config)):
         raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process. Leave out "
                                    "--distribute.")
     if options.distribute is None and has_owners(config):
@@ -337,9 +338,9 @@ def _noise(config: MethodConfig, facts: DataFacts) -> str | None:
             "advise` says what would help.")
 
 
-def has_owners(config: MethodConfig) -> TypeGuard[VotingConfig]:
+def has_owners(config: MethodConfig) -> bool:
     """Whether data are with owners, so that nothing is known of them here."""
-    return isinstance(config, VotingConfig) and bool(config.num_owners)
+    return bool(config.num_owners)
 
 
 def no_setting_of(name: str, method: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import typing
 from collections.abc import Callable
@@ -9,11 +10,14 @@ from collections.abc import Callable
 from etils import epy
 
 from datalens_tf import _validate
-from datalens_tf.config import RunConfig, RunSettings
+from datalens_tf.config import MethodConfig, RunSettings
 
 with epy.lazy_imports():
+    import dp_accounting
+
     from datalens_tf.accounting import accountants
     from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
     from datalens_tf.mechanisms import base, correct_counts, mean_embedding, second_moment
 
 SQUARES = {"replace-one": "sqrt(2) * ", "add-or-remove-one": ""}  # before a clip's square: sensitivity of products
@@ -57,7 +61,7 @@ class SumsConfig(typing.Protocol):
         ...
 
 
-def means(config: RunConfig, num_rows: int, dimension: int, num_charges: int) -> Maker:
+def means(config: MethodConfig, num_rows: int, dimension: int, num_charges: int) -> Maker:
     """Maker of the mean embedding of so many rows' vectors.
 
     Args:
@@ -70,17 +74,20 @@ def means(config: RunConfig, num_rows: int, dimension: int, num_charges: int) ->
     if config.adjacency == "add-or-remove-one":
         planned = _validate.known("noise_multiplier", getattr(config, "noise_multiplier", None)) / num_charges**0.5
         weight = mean_embedding.count_weight_for(dimension, config.known_records(1) / num_rows, planned)
-    return functools.partial(mean_embedding.MeanEmbedding, adjacency=config.adjacency, count_weight=weight)
+    return functools.partial(mean_embedding.MeanEmbedding, adjacency=config.adjacency, count_weight=weight,
+                             discrete=bool(config.num_owners))
 
 
-def squares(config: RunConfig, clip: float) -> Maker:
+def squares(config: MethodConfig, clip: float) -> Maker:
     """Maker of the sum of r r^T over vectors r that are shortened to the clip."""
-    return functools.partial(second_moment.SecondMoment, adjacency=config.adjacency, clip_norm=clip)
+    return functools.partial(second_moment.SecondMoment, adjacency=config.adjacency, clip_norm=clip,
+                             discrete=bool(config.num_owners))
 
 
-def votes(config: RunConfig, num_candidates: int) -> Maker:
+def votes(config: MethodConfig, num_candidates: int) -> Maker:
     """Maker of the records' votes on so many candidates."""
-    return functools.partial(correct_counts.CorrectCounts, adjacency=config.adjacency, num_candidates=num_candidates)
+    return functools.partial(correct_counts.CorrectCounts, adjacency=config.adjacency, num_candidates=num_candidates,
+                             discrete=bool(config.num_owners))
 
 
 def prices_of_plan(config: SumsConfig, adjacency: str) -> dict[str, float]:
@@ -119,3 +126,41 @@ def price_for_others(config: SumsConfig, ledger: ledgers.PrivacyLedger) -> dict[
         events += [min(made, key=accountants.noise_multiplier)] * charge.count
     return {"adjacency": other, "is_guarantee": is_guaranteed(config, other),
             "epsilon_by_accountant": accountants.epsilons_of(events, config.delta, other)}
+
+
+_OWNERS = (
+    "{num_owners} data owners keep their records, and no record is with two of them. Before its sums leave an owner's "
+    "machine, the owner adds its share of the noise, with {owner_noise:.6g} of the whole's standard deviation. The sum "
+    "of {num_honest} shares reaches the noise above, even if {owner_tolerance} of the owners add none, are silent, or "
+    "tell others theirs; everybody else follows the protocol, and every owner keeps its own ledger of what it "
+    "answered. The sum of discrete Gaussian shares is nearly a discrete Gaussian; what it lacks is bounded as in "
+    "Kairouz, Liu and Steinke 2021, proposition 14, and shares are larger by a millionth, which pays for it.",
+    "Whoever runs the driver sees each owner's sums with that owner's share of the noise only. Towards the driver the "
+    "guarantee is weaker: epsilon = {epsilon_towards_driver} at the same delta ({accountant}). The epsilon above holds "
+    "towards everybody else.",
+)
+
+
+def with_owners(guarantee: statements.Guarantee, config: typing.Any, ledger: ledgers.PrivacyLedger
+                ) -> statements.Guarantee:
+    """What a method tells of its privacy where owners keep the records: who sees more, and what it costs towards them.
+
+    Args:
+      guarantee: what the method tells.
+      config: resolved settings, with `num_owners`.
+      ledger: with all charges.
+    """
+    seen = [_seen_by_driver(charge.event, config.noise_share) for charge in ledger.charges]
+    towards_driver = (None if config.insecure_noise_seed is not None else
+                      accountants.epsilon_of(seen, config.delta, config.accountant, config.adjacency))
+    return dataclasses.replace(guarantee, assumptions=(*guarantee.assumptions, *_OWNERS), facts={
+        **guarantee.facts, "num_owners": config.num_owners, "owner_tolerance": config.owner_tolerance,
+        "owner_noise": config.noise_share**0.5, "num_honest": config.num_owners - config.owner_tolerance,
+        "epsilon_towards_driver": towards_driver})
+
+
+def _seen_by_driver(event: dp_accounting.DpEvent, share: float) -> dp_accounting.DpEvent:
+    """The same charges with an owner's share of the noise alone."""
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        return dp_accounting.SelfComposedDpEvent(_seen_by_driver(event.event, share), event.count)
+    return type(event)(accountants.noise_multiplier(event) * share**0.5)

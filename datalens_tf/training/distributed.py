@@ -26,7 +26,7 @@ import tensorflow as tf
 from datalens_tf import _files, _validate
 from datalens_tf._text import first_line
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import PerformanceOptions, VotingConfig, config_digest, numbered
+from datalens_tf.config import MethodConfig, PerformanceOptions, VotingConfig, config_digest, numbered
 from datalens_tf.data.datasets import Dataset, Pictures
 from datalens_tf.data.identity import Fingerprint, encode, matches
 from datalens_tf.data.partition import teacher_indices
@@ -103,7 +103,7 @@ class Share:
         path, records = pathlib.Path(folder), self._records
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._lock is None:
-            self._lock = _locked(path / "lock")
+            self._lock = lock_folder(path)
         identity = {"checksum": Fingerprint(records.labels, records.images)}
         if (path / "data.json").exists() and not matches(identity, (path / "data.json").read_text()):
             raise CheckpointError(f"{path} was trained on other records than the ones given.")
@@ -112,7 +112,7 @@ class Share:
         options = PerformanceOptions(num_threads=self._threads, bank_memory_gb=0)
         self._config, self._mechanism = config, mechanism
         if config.num_owners:
-            self._ledger = OwnersLedger(path, config, mechanism)
+            self._ledger = OwnersLedger(path, config, mechanism.dp_event(config.batch_size))
         for attempt in range(2):
             try:
                 self._bank = TeacherBank(config, records.images, records.labels, records.partitions, mechanism, options,
@@ -161,16 +161,16 @@ class Share:
         self._bank.flush()
 
 
-def _locked(path: pathlib.Path) -> IO[str]:
+def lock_folder(folder: pathlib.Path) -> IO[str]:
     """The open file of a lock that ends with the process; waits for the process of a replaced actor to die."""
-    file = open(path, "w", encoding="utf-8")  # noqa: SIM115 (the lock is the open file)
+    file = open(folder / "lock", "w", encoding="utf-8")  # noqa: SIM115 (the lock is the open file)
     for _ in range(_LOCK_SECONDS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
         except OSError:
             time.sleep(1)
-    raise CheckpointError(f"{path.parent} is in use by another process: wait for it to end.")
+    raise CheckpointError(f"{folder} is in use by another process: wait for it to end.")
 
 
 class OwnersLedger:
@@ -181,14 +181,17 @@ class OwnersLedger:
 
     Args:
       folder: of the owner's files.
-      config, mechanism: what is charged for.
+      config: settings of the run.
+      event: what a step costs.
+      largest_event: what the costliest line of the ledger will; None where that is a step.
 
     Raises:
       CheckpointError: the ledger is of another configuration.
       LedgerError: it lacks charges, or is damaged.
     """
 
-    def __init__(self, folder: pathlib.Path, config: VotingConfig, mechanism: Mechanism):
+    def __init__(self, folder: pathlib.Path, config: MethodConfig, event: dp_accounting.DpEvent,
+                 largest_event: dp_accounting.DpEvent | None = None):
         path, self._answered, digest = folder / "ledger.jsonl", folder / "answered", config_digest(config.to_json())
         answered = self._answered.read_text(encoding="utf-8") if self._answered.exists() else None
         if not path.exists():
@@ -197,7 +200,8 @@ class OwnersLedger:
                                   "or use another folder, where what was spent here counts as well.")
             self._ledger = PrivacyLedger.create(
                 path, epsilon=config.budget, delta=config.delta, accountant=config.accountant, config_digest=digest,
-                step_event=mechanism.dp_event(config.batch_size), secret_noise=config.insecure_noise_seed is None)
+                adjacency=config.adjacency, step_event=event, largest_event=largest_event,
+                secret_noise=config.insecure_noise_seed is None)
             return
         self._ledger = PrivacyLedger.open(path)
         if self._ledger.config_digest != digest:
@@ -230,13 +234,15 @@ class Actors:
       options: distribute, num_threads, actor_gpus, actor_timeout_minutes.
       owners: whether each belongs on the machine that joined the cluster with the resource datalens_owner_NUMBER, if
         there are such machines.
+      kind: class that the actors are of, made of an actor's number and its number of threads.
 
     Raises:
       ActorError: there is no such cluster.
       InvalidArgumentError: Ray is not installed.
     """
 
-    def __init__(self, count: int | None, options: PerformanceOptions, owners: bool = False):
+    def __init__(self, count: int | None, options: PerformanceOptions, owners: bool = False, kind: type = Share):
+        self._kind = kind
         self._ray, self._ours = _connected(count or 2, options)
         count = count or max(2, sum(node["Alive"] for node in self._ray.nodes()))
         self._threads, self._gpus = options.num_threads or 1, options.actor_gpus
@@ -289,6 +295,15 @@ class Actors:
         answers: dict[int, Any] = {}
         complete = self._all_answered(answers, [0] * len(self), request, check, lambda fraction: None)
         return [answers[number] for number in range(len(self))] if complete else None
+
+    def ask_most(self, request: _Request) -> dict[int, Any]:
+        """`ask` that goes on without those who fail too often: the others' answers, by number of actor."""
+        answers: dict[int, Any] = {}
+        losses = [0] * len(self)
+        with contextlib.suppress(ActorError):
+            while not self._all_answered(answers, losses, request, lambda answer: None, lambda fraction: None):
+                pass
+        return answers
 
     def _all_answered(self, answers: dict[int, Any], losses: list[int], request: _Request,
                       check: Callable[[Any], None], progress: Callable[[float], None]) -> bool:
@@ -343,7 +358,7 @@ class Actors:
     def _spawn(self, number: int):
         """A new process somewhere in the cluster; an owner's on the machine that was started as its own."""
         resources = {f"datalens_owner_{number}": 1} if self._owned else None
-        actor = self._ray.remote(Share).options(
+        actor = self._ray.remote(self._kind).options(
             num_cpus=self._threads, num_gpus=self._gpus, resources=resources, max_restarts=0, max_task_retries=0)
         return actor.remote(number, self._threads)
 

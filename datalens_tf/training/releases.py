@@ -18,8 +18,9 @@ import dp_accounting
 import numpy as np
 
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.ledger import Charge, PrivacyLedger
 from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, LedgerError
+from datalens_tf.mechanisms.discrete_gaussian import DiscreteGaussianNoise
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.run_folder import RunFolder
@@ -35,6 +36,13 @@ class _Mechanism(Protocol):
 
     def privatize(self, sums: np.ndarray, noise: NoiseSource, index: int) -> np.ndarray:
         """The sums with noise."""
+
+
+class _Owners(Protocol):
+    """Owners who add the noise; `sum_owners.SumOwners`."""
+
+    def total(self, mechanism: Any, ask: Any, charge: Charge) -> np.ndarray:
+        """The sum of their shares."""
 
 
 class ReleasesConfig(Protocol):
@@ -82,6 +90,7 @@ class Releases:
       num_optional: how many of the last releases the run can do without.
       around: the number of a release -> what its exact sums are computed within, before anything is charged.
       spent: told after each release what the run has spent so far.
+      owners: who keep the records, and add the noise; None where the records are here.
 
     Attributes:
       ledger: of the run.
@@ -95,9 +104,10 @@ class Releases:
 
     def __init__(self, config: ReleasesConfig, folder: RunFolder, ledger: PrivacyLedger, num_optional: int = 0,
                  around: Callable[[int], contextlib.AbstractContextManager] = contextlib.nullcontext,
-                 spent: Callable[[float], None] = lambda epsilon: None):
-        self._around, self._spent = around, spent
-        self.noise, self.event, self.ledger = noise_source(config), config.mechanism().dp_event(), ledger
+                 spent: Callable[[float], None] = lambda epsilon: None, owners: _Owners | None = None):
+        self._around, self._spent, self._owners = around, spent, owners
+        self.noise = noise_source(config) if owners is None else DiscreteGaussianNoise()
+        self.event, self.ledger = config.mechanism().dp_event(), ledger
         self._plan, self._next = config.release_charges, 1
         self._num_needed = len(self._plan) - num_optional
         self._store = ReleaseStore(folder.releases)
@@ -120,7 +130,7 @@ class Releases:
     def recalibrated(self) -> tuple[dp_accounting.DpEvent, ...]:
         """Costs of charges whose noise had to be made larger than planned, in order, each once."""
         units = dict.fromkeys(charge.unit for charge in self.ledger.charges)
-        return tuple(unit for unit in units if isinstance(unit, dp_accounting.GaussianDpEvent)
+        return tuple(unit for unit in units if type(unit) is type(self.event)
                      and unit.noise_multiplier > self.event.noise_multiplier)
 
     def can_get(self) -> bool:
@@ -153,12 +163,13 @@ class Releases:
         with self._around(release):
             exact = sums(made)
         charge = self.ledger.spend(_composed(unit, num_charges), step=release)
-        noisy = made.privatize(exact, self.noise, charge)
+        noisy = (made.privatize(exact, self.noise, charge) if self._owners is None else
+                 self._owners.total(made, exact, self.ledger.charges[charge]))
         self._store.store(release, charge, noisy, self.ledger)
         self._spent(self.ledger.spent())
         return made, noisy
 
-    def _unit(self) -> dp_accounting.GaussianDpEvent | None:
+    def _unit(self) -> Any:
         """Cost of a charge of all that remains; None where no noise that is worth adding makes it affordable."""
         num_charges = sum(self._plan[len(self._store):])
 
@@ -174,9 +185,9 @@ class Releases:
         smallest = bisect.bisect_left(possible, True, key=affordable)
         return self._noisier(possible[smallest]) if smallest < len(possible) else None
 
-    def _noisier(self, parts: int) -> dp_accounting.GaussianDpEvent:
+    def _noisier(self, parts: int) -> Any:
         """A charge with so many parts of the planned noise."""
-        return dp_accounting.GaussianDpEvent(self.event.noise_multiplier * parts / _PARTS)
+        return type(self.event)(self.event.noise_multiplier * parts / _PARTS)
 
     def _look_ahead(self) -> None:
         """Refuses, or tells, what burnt charges mean for what remains."""
