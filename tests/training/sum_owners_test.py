@@ -56,16 +56,16 @@ def test_shares_without_their_noise_are_the_single_process_sums_to_the_bit(tmp_p
     owners, random = joined(tmp_path), np.random.default_rng(0)
     centres = random.random((3, 16))
     directions = np.linalg.qr(random.normal(size=(64, 64)))[0][:5]
-    clusters = sum_questions.Points(half=False, centres=random.random((3, 64)), directions=directions,
+    clusters = sum_questions.Points(square=1, centres=random.random((3, 64)), directions=directions,
                                     nearest_to=random.normal(size=(3, 2, 5)), less=random.normal(size=(6, 5)))
     judges = [QuickClassifier((8, 8, 1), 3, seed).weights() for seed in range(2)]
     z = CONFIG.noise_multiplier
     squares = SecondMoment(clip_norm=2.0, noise_multiplier=z, discrete=True)
     for number, (mechanism, question) in enumerate([
             (MECHANISM, EMBEDDINGS),
-            (MECHANISM, sum_questions.Means(points=sum_questions.Points(half=True), clip=3.0, num_rows=3)),
+            (MECHANISM, sum_questions.Means(points=sum_questions.Points(square=2), clip=3.0, num_rows=3)),
             (MECHANISM, sum_questions.Means(points=clusters, clip=3.0, num_rows=6)),
-            (squares, sum_questions.Squares(points=sum_questions.Points(half=True, centres=centres), num_rows=3)),
+            (squares, sum_questions.Squares(points=sum_questions.Points(square=2, centres=centres), num_rows=3)),
             (squares, sum_questions.Squares(points=dataclasses.replace(clusters), num_rows=6)),
             (squares, sum_questions.ImageSquares()),
             (CorrectCounts(num_candidates=2, noise_multiplier=50.0, discrete=True),
