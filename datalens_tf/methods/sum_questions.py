@@ -169,7 +169,7 @@ class Embeddings(Question):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Votes(Question):
-    """How many more records each of a few classifiers gets right than wrong: of `CorrectCounts`.
+    """Numbers of records that each of a few classifiers gets right, less those that it gets wrong: of `CorrectCounts`.
 
     Attributes:
       classifiers: weights of a `QuickClassifier` each.

@@ -143,7 +143,7 @@ _OWNERS = (
 
 def with_owners(guarantee: statements.Guarantee, config: typing.Any, ledger: ledgers.PrivacyLedger
                 ) -> statements.Guarantee:
-    """What a method tells of its privacy where owners keep the records: who sees more, and what it costs towards them.
+    """A guarantee as it is where owners keep the records: who sees more, and what it costs towards them.
 
     Args:
       guarantee: what the method tells.
@@ -160,7 +160,7 @@ def with_owners(guarantee: statements.Guarantee, config: typing.Any, ledger: led
 
 
 def _seen_by_driver(event: dp_accounting.DpEvent, share: float) -> dp_accounting.DpEvent:
-    """The same charges with an owner's share of the noise alone."""
+    """Cost of the charges with an owner's share of the noise alone."""
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         return dp_accounting.SelfComposedDpEvent(_seen_by_driver(event.event, share), event.count)
     return type(event)(accountants.noise_multiplier(event) * share**0.5)

@@ -233,7 +233,7 @@ class QuickClassifier:
                 self._step(tf.constant(data.images[chosen]), tf.constant(data.labels[chosen]))
 
     def weights(self) -> list[np.ndarray]:
-        """What it has learned."""
+        """Arrays of all that it has learned."""
         weights: list[np.ndarray] = self._model.get_weights()
         return weights
 

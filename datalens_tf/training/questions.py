@@ -1,4 +1,4 @@
-"""What is asked of records: sums of integers, over however many data sets the records are in.
+"""Questions about records: sums of integers, over however many data sets the records are in.
 
 A question holds what is public (settings, and what earlier releases told) and no record. Its answer is a sum over
 records, so the answers of several holders of records add up to that of all: to the bit, as all are integers that
@@ -37,7 +37,7 @@ class Elsewhere(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, mechanism: Any, question: Question) -> Any:
-        """What `Releases` adds noise to: the sum of all holders' answers, or what stands for it."""
+        """Sum of all holders' answers, or what stands for it where `Releases` has noise added by them."""
 
 
 def asked(question: Question, records: Dataset | Elsewhere) -> Callable[[Any], Any]:

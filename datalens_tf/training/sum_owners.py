@@ -95,7 +95,7 @@ class Draw:
 
     @property
     def event(self) -> dp_accounting.DpEvent:
-        """What is charged."""
+        """Cost of the whole release."""
         return self.unit if self.count == 1 else dp_accounting.SelfComposedDpEvent(self.unit, self.count)
 
 
@@ -193,7 +193,7 @@ class SumOwner:
         return self._share(ask, values)
 
     def _sums(self, ask: Ask, mechanism: Any) -> np.ndarray:
-        """Those of the first round; of an owner that was started again since, they are computed again.
+        """Sums of the first round; an owner that was started again since computes them again.
 
         They must be the same mechanism's: another one's noise is for other sums.
         """
