@@ -403,6 +403,8 @@ class MethodConfig(RunConfig):
     NETWORK: typing.ClassVar[str] = "convolutional"
     # Whether training can be spread over processes (`PerformanceOptions.distribute`).
     CAN_DISTRIBUTE: typing.ClassVar[bool] = False
+    # Whether records are only ever added up, so that they can be in several files (`data.shards`).
+    OF_SUMS: typing.ClassVar[bool] = False
 
     def _check(self) -> None:
         super()._check()

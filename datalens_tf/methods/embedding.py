@@ -91,6 +91,7 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
         {**MethodConfig.BEFORE, "features_side": LARGEST_WIDTH})
     ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one", "add-or-remove-one")
     NO_OTHER: typing.ClassVar[str] = "sums have a sensitivity for these"
+    OF_SUMS: typing.ClassVar[bool] = True
     OF_UNITS: typing.ClassVar[str] = "In every sum, the images of one count as their average."
 
     def _check(self) -> None:
@@ -212,24 +213,24 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
           releases: through which alone the generator learns of them.
         """
 
-    def _train(self, dataset: datasets.Dataset | sum_owners.SumOwners) -> tuple[Trained, dict[str, Any]]:
+    def _train(self, dataset: datasets.Dataset | Elsewhere) -> tuple[Trained, dict[str, Any]]:
         config, largest = self.config, paid_releases.largest_release(self.config)
         owners = dataset if isinstance(dataset, sum_owners.SumOwners) else None
         _validate.require((owners is None) == (config.num_owners is None), "num_owners", config.num_owners,
                           "to be the number of owners who keep the data, and none where the records are here")
-        identity = ({"num_records": dataset.num_records} if isinstance(dataset, sum_owners.SumOwners) else
-                    identities.identity_of(dataset))
+        identity = dataset.identity if isinstance(dataset, Elsewhere) else identities.identity_of(dataset)
         with (run_folders.opened(self.folder, config, identity, config.step_event(), largest) as ledger,
               contextlib.ExitStack() as after):
             self._stop_requested = False
             self._tell("on_stage", "release")
+            if isinstance(dataset, Elsewhere):
+                after.callback(dataset.close)
             if owners is not None:
-                after.callback(owners.close)
                 owners.open(config, self.folder.private / "owners", largest)
             releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional, self._computing,
                                               lambda epsilon: self._tell("on_spent", epsilon), owners)
             generator, guarantee = self._made(
-                dataset if isinstance(dataset, sum_owners.SumOwners) else datasets.usable_only(dataset), releases)
+                dataset if isinstance(dataset, Elsewhere) else datasets.usable_only(dataset), releases)
             guarantee = dataclasses.replace(guarantee, adjacency=config.adjacency, facts={
                 **guarantee.facts, "other_adjacency": sums.price_for_others(config, ledger)})
             if owners is not None:

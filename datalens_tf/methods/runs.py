@@ -17,6 +17,7 @@ from etils import epy
 
 from datalens_tf import _files, _text, _validate
 from datalens_tf.config import DataFacts, MethodConfig, PerformanceOptions, VotingConfig
+from datalens_tf.data import shards
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.methods import registry
 from datalens_tf.planning import advice
@@ -33,6 +34,7 @@ with epy.lazy_imports():
     from datalens_tf.serving import export, sampling
     from datalens_tf.training import callbacks as training_callbacks
     from datalens_tf.training import distributed, run_folder, sum_owners
+    from datalens_tf.training import shards as file_shards
 
 AUTO = "auto"  # A delta that follows from the number of records.
 # Filled in where they are None: by the data, or by the budget.
@@ -129,12 +131,17 @@ def planned(request: Request) -> Plan:
     kinds = registry.having(given) if named is None else {named: registry.config_class(named)}
     if named is not None:
         _refuse_other_methods(given, named)
+    if shards.has_shards(str(request.settings_of)):
+        kinds = {name: kind for name, kind in kinds.items() if kind.OF_SUMS}
+        _validate.require(bool(kinds), "dataset", request.settings_of,
+                          f"to be one file: {named} does no mere adding up")
+        _validate.require(request.data_name is None, "data_name", request.data_name, "to be none for several files")
     delta = given.pop("delta", None)
     checked = given | ({} if delta in (None, AUTO) else {"delta": delta})
     sound = _accepting(request, kinds, checked)  # Mistakes are told before data is loaded.
     place = sound.dataset if request.records is not None else data_registry.located(sound.dataset)
     name = request.data_name or _text.without_folders(place)
-    if has_owners(sound):
+    if is_elsewhere(sound):
         return Plan(config=sound.replace(dataset=name), place=place, dataset=None, request=request)
     dataset, held_out = datasets.hold_out(request.load(sound, place), sound.holdout)
     known = sound.known_records(dataset.num_units)  # Where the number is private, nothing that follows may have it.
@@ -190,7 +197,7 @@ def resumed(request: Request, folder: pathlib.Path) -> Plan:
             raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
                                   "same settings (--resume alone takes them), or choose another --output_dir.")
     dataset, held_out = None, None
-    if not has_owners(stored):
+    if not is_elsewhere(stored):
         dataset, held_out = datasets.hold_out(request.load(stored, place), stored.holdout)
     return Plan(config=stored, place=place, dataset=dataset, request=request, resumes=True, held_out=held_out)
 
@@ -285,6 +292,10 @@ def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = Per
         dataset = join(config.replace(dataset=plan.place), options, plan.request.data_dir,
                        plan.request.pictures_for(config))
         dataset.name = config.dataset
+    elif plan.dataset is None:
+        dataset = file_shards.Shards(config.replace(dataset=plan.place), options, plan.request.data_dir,
+                                     plan.request.pictures_for(config))
+        dataset.name = config.dataset
     else:
         dataset = dataclasses.replace(_validate.known("dataset", plan.dataset), name=config.dataset)
     on_begin(synthesizer)
@@ -295,12 +306,15 @@ def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = Per
 
 def check_options(config: MethodConfig, options: PerformanceOptions) -> None:
     """Raises InvalidArgumentError where a method does not train in the processes that are asked for."""
-    if options.distribute is not None and not (config.CAN_DISTRIBUTE or has_owners(config)):
+    if options.distribute is not None and not (config.CAN_DISTRIBUTE or is_elsewhere(config)):
         raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process. Leave out "
                                    "--distribute.")
     if options.distribute is None and has_owners(config):
         raise InvalidArgumentError(f"Missing --distribute: with num_owners={config.num_owners} say where the "
                                    "owners are, for example --distribute ray.")
+    if options.distribute is None and is_elsewhere(config):
+        raise InvalidArgumentError(f"Missing --distribute: say where {config.dataset} is read, for example "
+                                   "--distribute ray.")
 
 
 def check_folder(folder: pathlib.Path, *, resume: bool) -> None:
@@ -336,6 +350,11 @@ def _noise(config: MethodConfig, facts: DataFacts) -> str | None:
     return (f"Most of what the images show will be noise: expect at most {100 * found.high:.0f} % of what real "
             f"pictures teach a classifier, above guessing, from {facts} at epsilon {config.epsilon:g}. `datalens "
             "advise` says what would help.")
+
+
+def is_elsewhere(config: MethodConfig) -> bool:
+    """Whether data are with owners, or in files that workers read, so that they are not loaded here."""
+    return has_owners(config) or shards.has_shards(config.dataset)
 
 
 def has_owners(config: MethodConfig) -> bool:

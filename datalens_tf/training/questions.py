@@ -35,6 +35,20 @@ class Question(abc.ABC):
 class Elsewhere(abc.ABC):
     """Records that are not in this process."""
 
+    @property
+    @abc.abstractmethod
+    def num_units(self) -> int:
+        """The public n, as of a `Dataset`."""
+
+    @property
+    @abc.abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Identity by which a resumed run knows its data; private."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends what was started to reach the records."""
+
     @abc.abstractmethod
     def answer(self, mechanism: Any, question: Question) -> Any:
         """Sum of all holders' answers, or what stands for it where `Releases` has noise added by them."""

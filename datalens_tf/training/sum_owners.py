@@ -340,6 +340,11 @@ class SumOwners(Elsewhere):
         """The public n: records, or units, of all owners."""
         return len(self)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Number of records of each owner, who look after their own."""
+        return {"num_records": self.num_records}
+
     def open(self, config: MethodConfig, folder: pathlib.Path, largest_event: dp_accounting.DpEvent) -> None:
         """Tells all owners the settings, and where each keeps its files, in a folder of its own machine."""
         self._config, event = config, config.mechanism().dp_event()

@@ -1,0 +1,83 @@
+"""Sums over files by 1, 2 and 4 workers: seconds, and whether they are those of one process to the bit.
+
+    python run_scripts/benchmarks/sharded_sums.py [--counts 20000] [--workers 1 2 4] [--files 8]
+
+Pictures are random, 28 x 28 and grey, in npz files of a temporary folder. The question is that of 4,000 random features
+per picture (a product of 784 x 2,000), and that of the sum of all products of pairs of pixels. Every worker has one
+thread. For the growth to a million: --counts 10000 100000 1000000, with 6 GB of memory for the comparison.
+"""
+
+import argparse
+import pathlib
+import resource
+import tempfile
+import time
+
+import numpy as np
+
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.data.datasets import as_dataset
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
+from datalens_tf.mechanisms.second_moment import SecondMoment
+from datalens_tf.methods.embedding import EmbeddingConfig
+from datalens_tf.methods.sum_questions import Embeddings, FeatureMap, ImageSquares
+from datalens_tf.training.shards import Shards
+
+SHAPE = (28, 28, 1)
+
+
+class Data(EmbeddingConfig):
+    """Settings of no method, for the name of the data alone."""
+
+
+def write(folder, count, files):
+    """Files of random pictures; the seconds that one process takes for all answers, and these."""
+    random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (count, *SHAPE), np.uint8), np.arange(count) % 10
+    for number, rows in enumerate(np.array_split(np.arange(count), files)):
+        np.savez(folder / f"{number}.npz", x=images[rows], y=labels[rows])
+    return as_dataset(images, labels, 10)
+
+
+def questions():
+    """Each with its mechanism, by name."""
+    frequencies = RandomFourierFeatures(num_features=4000, bandwidths=(5.0, 10.0), dimension=784, seed=0).frequencies()
+    return {"features": (MeanEmbedding(noise_multiplier=1.0),
+                         Embeddings(features=FeatureMap(frequencies=frequencies), num_classes=10)),
+            "products": (SecondMoment(clip_norm=10.0, noise_multiplier=1.0), ImageSquares())}
+
+
+def timed(function, *arguments):
+    """What a function returns, and its seconds."""
+    start = time.perf_counter()
+    return function(*arguments), time.perf_counter() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--counts", type=int, nargs="+", default=[20_000])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--files", type=int, default=8)
+    args = parser.parse_args()
+    print("| pictures | workers | start and read, s | features, s | products, s | to the bit |")
+    print("|---|---|---|---|---|---|")
+    for count in args.counts:
+        with tempfile.TemporaryDirectory() as folder:
+            whole = write(pathlib.Path(folder), count, args.files)
+            exact = {name: timed(question.answer, mechanism, whole)
+                     for name, (mechanism, question) in questions().items()}
+            print(f"| {count:,} | this process, all cores | | {exact['features'][1]:.1f} | {exact['products'][1]:.1f} | |",
+                  flush=True)
+            config = Data(method=Data.method, dataset=f"npz:{folder}/{{0..{args.files - 1}}}.npz")
+            for workers in args.workers:
+                records, start = timed(Shards, config, PerformanceOptions(distribute="ray", num_actors=workers))
+                found = {name: timed(records.answer, *asked) for name, asked in questions().items()}
+                records.close()
+                same = all(np.array_equal(found[name][0], exact[name][0]) for name in exact)
+                print(f"| {count:,} | {workers} | {start:.1f} | {found['features'][1]:.1f} | "
+                      f"{found['products'][1]:.1f} | {'yes' if same else 'NO'} |", flush=True)
+    print(f"largest memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()
