@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from datalens_tf import _validate
 from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
@@ -39,7 +40,10 @@ class ShardWorker:
     """
 
     def __init__(self, number: int, threads: int = 1):
-        del number, threads
+        del number
+        with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
         self._kept: Dataset | None = None  # where there is one file
 
     def load(self, names: Sequence[str], data_dir: str | None, classes: Sequence[str] | None, pictures: Pictures | None

@@ -12,6 +12,7 @@ import pathlib
 import resource
 import tempfile
 import time
+import types
 
 import numpy as np
 
@@ -19,19 +20,14 @@ from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.methods.embedding import EmbeddingConfig
 from datalens_tf.methods.sum_questions import Embeddings, FeatureMap, ImageSquares
 from datalens_tf.training.shards import Shards
 
 SHAPE = (28, 28, 1)
 
 
-class Data(EmbeddingConfig):
-    """Settings of no method, for the name of the data alone."""
-
-
 def write(folder, count, files):
-    """Files of random pictures; the seconds that one process takes for all answers, and these."""
+    """Files of random pictures, and all of them together."""
     random = np.random.default_rng(0)
     images, labels = random.integers(0, 256, (count, *SHAPE), np.uint8), np.arange(count) % 10
     for number, rows in enumerate(np.array_split(np.arange(count), files)):
@@ -66,9 +62,9 @@ def main():
             whole = write(pathlib.Path(folder), count, args.files)
             exact = {name: timed(question.answer, mechanism, whole)
                      for name, (mechanism, question) in questions().items()}
-            print(f"| {count:,} | this process, all cores | | {exact['features'][1]:.1f} | {exact['products'][1]:.1f} | |",
-                  flush=True)
-            config = Data(method=Data.method, dataset=f"npz:{folder}/{{0..{args.files - 1}}}.npz")
+            print(f"| {count:,} | this process, all cores | | {exact['features'][1]:.1f} | "
+                  f"{exact['products'][1]:.1f} | |", flush=True)
+            config = types.SimpleNamespace(dataset=f"npz:{folder}/{{0..{args.files - 1}}}.npz", unit=None, classes=None)
             for workers in args.workers:
                 records, start = timed(Shards, config, PerformanceOptions(distribute="ray", num_actors=workers))
                 found = {name: timed(records.answer, *asked) for name, asked in questions().items()}
