@@ -12,7 +12,7 @@ from datalens_tf.evaluation import evaluate
 from datalens_tf.serving.export import read_metadata
 
 MERF = ["train", "--method=dp_merf", "--num_features=8", "--fit_steps=1", "--epsilon=10", "--generator_filters=4",
-        "--generator_units=8"]
+        "--generator_units=8", "--no_evaluation"]
 COMMANDS = {"train": MERF,
             "classify": ["classify", "--network=large", "--batch_size=20", "--num_steps=1", "--noise_multiplier=3"],
             "pate-classify": ["pate-classify", "--num_teachers=4", "--num_queries=4", "--student_steps=1",
@@ -63,7 +63,7 @@ def test_a_run_keeps_to_its_classes(datalens, tmp_path, monkeypatch):
     assert json.loads((run / "config.json").read_text())["classes"] == names
     ledger = (run / "ledger.jsonl").read_bytes()
     (tmp_path / "classes.txt").unlink()  # They are in the run.
-    assert datalens("train", f"--output_dir={run}", "--resume")[0] == 0
+    assert datalens("train", f"--output_dir={run}", "--resume", "--no_evaluation")[0] == 0
     assert (run / "ledger.jsonl").read_bytes() == ledger
     status, _, err = datalens("train", f"--output_dir={run}", "--resume", "--classes=cat,dog,yak")
     assert status == 2 and "was trained with classes=" in err
@@ -76,13 +76,7 @@ def test_a_run_keeps_to_its_classes(datalens, tmp_path, monkeypatch):
 
     monkeypatch.setattr(evaluate, "evaluate", seen)
     assert "seen" in datalens("evaluate", f"--samples={run}")[2]
-    monkeypatch.setattr(evaluate, "evaluate", lambda draw, train, test, **kwargs: named(test, "0", "1"))
-    assert "named" in datalens("evaluate", f"--samples={run}", "--classes=2")[2]
-
-
-def named(dataset, *names):
-    assert dataset.class_names == names
-    raise DataError("named")
+    assert "of the 3 classes" in datalens("evaluate", f"--samples={run}", "--classes=2")[2]
 
 
 @pytest.mark.parametrize("text, names", [
