@@ -413,6 +413,8 @@ class MethodConfig(RunConfig):
             self.holdout == 0 or not self.adjacency.startswith("add-or-remove"), "holdout", self.holdout,
             f"to be 0 under {self.adjacency}, where a place is no public fact: put records to test on elsewhere, and "
             "name them by --test_dataset")
+        _validate.require(self.holdout == 0 or self.num_owners is None, "holdout", self.holdout,
+                          "to be 0 where owners keep their records: none of them has a place here")
         if self.image_shape is not None:
             height, width, _ = self.image_shape
             weights = self.generator_units * self.generator_filters * (-(-height // 4)) * (-(-width // 4))

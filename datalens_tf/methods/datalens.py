@@ -84,8 +84,6 @@ class DataLensConfig(VotingConfig):
     def _check(self) -> None:
         super()._check()
         _validate.top_k(self.top_k, self.image_shape and math.prod(self.image_shape))
-        _validate.require(self.holdout == 0 or self.num_owners is None, "holdout", self.holdout,
-                          "to be 0 where owners keep their records: none of them has a place here")
         if self.num_owners is not None:
             _validate.require(self.num_owners <= self.num_teachers, "num_owners", self.num_owners,
                               f"<= num_teachers={self.num_teachers}")
