@@ -1,13 +1,23 @@
 """Differentially private image generators: train, state the guarantee, export, sample."""
 
 import importlib
+import importlib.util
 import os
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
 
 # TensorFlow reads it when it is first imported: its log lines are about itself, and hide ours.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# The networks are of Keras 2. From TensorFlow 2.16 on, that is the package tf-keras, and tf.keras is it where this is
+# set before tf.keras is first used. TensorFlow itself may be imported before or after.
+if importlib.util.find_spec("tf_keras") is not None:
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    if vars(getattr(sys.modules.get("tensorflow"), "keras", sys)).get("__name__", "").startswith("keras._tf_keras"):
+        raise ImportError("Expected tf.keras to be Keras 2, and it is in use as Keras 3: import datalens_tf before "
+                          "tf.keras is first used, or set the environment variable TF_USE_LEGACY_KERAS=1.")
 
 # Loaded on first use: TensorFlow takes seconds to import.
 _LAZY = {

@@ -247,7 +247,8 @@ def _known(item: dict[str, Any]) -> bool:
     if module == "keras.layers":
         return name in {kind.__name__ for kind in TRAINED | EXTRACTORS}
     if name in ("Functional", "Sequential"):
-        return module in ("keras", "keras.models", "keras.src.engine.functional", "keras.engine.functional")
+        return module in ("keras", "keras.models", "keras.src.engine.functional", "keras.engine.functional",
+                          "tf_keras.src.engine.functional")
     if module not in _NAMESPACES:
         return False
     namespace = functools.reduce(getattr, module.split(".")[1:], tf.keras)

@@ -95,15 +95,17 @@ def _wrong(requirement: requirements.Requirement) -> str | None:
 
 
 def _tensorflow() -> Finding:
-    """Whether TensorFlow imports, and where it computes."""
+    """Whether TensorFlow imports, with which Keras 2, and where it computes."""
     try:
         import tensorflow as tf
 
+        keras = "tf-keras" if tf.keras.Sequential.__module__.startswith("tf_keras.") else "keras"
         gpus = tf.config.list_physical_devices("GPU")
     except Exception as error:  # noqa: BLE001 (whatever its libraries raise is what there is to tell)
         return Finding("BROKEN", "TensorFlow", f"does not import: {_text.first_line(error)}. pip install '{_PACKAGE}' "
                        "in a new environment mends it")
-    return Finding("ok", "TensorFlow", f"{tf.__version__}, {len(gpus) or 'no'} GPU{'s' * (len(gpus) > 1)}")
+    return Finding("ok", "TensorFlow", f"{tf.__version__} with {keras} {importlib.metadata.version(keras)}, "
+                   f"{len(gpus) or 'no'} GPU{'s' * (len(gpus) > 1)}")
 
 
 def _machine() -> Iterator[Finding]:

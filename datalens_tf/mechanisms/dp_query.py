@@ -1,6 +1,7 @@
 """TopAgg, or any other mechanism of this package, and NormTopK, as TensorFlow-Privacy `DPQuery`s.
 
-Importing this module imports TensorFlow-Privacy, which takes seconds; nothing else in the package does.
+Importing this module imports TensorFlow-Privacy, which takes seconds; nothing else in the package does. It is the extra
+`tf-privacy`, and there is none for Python 3.12.
 """
 
 import collections
@@ -10,13 +11,19 @@ from typing import Any
 import dp_accounting
 import numpy as np
 import tensorflow as tf
-import tensorflow_privacy as tfp
 from numpy.typing import NDArray
 
 from datalens_tf import _validate
+from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise
 from datalens_tf.mechanisms.norm_topk import norm_topk
+
+try:
+    import tensorflow_privacy as tfp
+except ImportError as error:
+    raise InvalidArgumentError(f"Expected tensorflow-privacy for mechanisms.dp_query ({error}): pip install "
+                               "'datalens_tf[tf-privacy]', with Python 3.11, brings it.") from error
 
 TopAggGlobalState = collections.namedtuple("TopAggGlobalState", ["num_releases"])
 

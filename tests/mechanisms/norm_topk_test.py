@@ -8,13 +8,10 @@ import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_privacy as tfp
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from tensorflow_privacy.privacy.dp_query import test_utils
 
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.mechanisms.dp_query import NormTopKSumQuery
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
 from datalens_tf.mechanisms.norm_topk import NormTopKSum, dimension_topk, norm_topk
@@ -201,78 +198,3 @@ def test_bad_settings_are_named():
     for changes in ({"top_k_norm": 0.0}, {"top_k_norm": 1.5}, {"top_k_dimensions": 0.0}):
         with pytest.raises(InvalidArgumentError, match=next(iter(changes))):
             make(**changes)
-
-
-# The query.
-
-
-RECORDS = st.tuples(npst.arrays(np.float32, (2, 3), elements=FLOATS), npst.arrays(np.float32, (4,), elements=FLOATS))
-
-
-@hypothesis.settings(max_examples=60, deadline=None)
-@hypothesis.given(RECORDS, st.sampled_from([0.3, 0.8, 1.0]))
-def test_a_preprocessed_record_is_short_over_all_tensors(record, k):
-    query = NormTopKSumQuery(C, 1.0, k)
-    params = query.derive_sample_params(query.initial_global_state())
-    parts = query.preprocess_record(params, list(map(tf.constant, record)))
-    assert [part.shape for part in parts] == [(2, 3), (4,)]
-    found = length(np.concatenate([part.numpy().ravel() for part in parts]))
-    clip_norm = float(np.float32(C))
-    assert found <= (clip_norm * (1 + 1e-6) if k == 1 else math.sqrt(k) * clip_norm)
-
-
-def records(count, scale=1.0):
-    random = np.random.default_rng(3)
-    return [[tf.constant(random.normal(0, scale, (5, 4)).astype(np.float32)),
-             tf.constant(random.normal(0, scale, 7).astype(np.float32))] for _ in range(count)]
-
-
-def test_with_all_kept_the_query_is_the_librarys_to_the_bit_with_its_noise():
-    for scale in (0.01, 1.0, 100.0):
-        results = []
-        for query in (NormTopKSumQuery(C, 1.5, 1.0), tfp.GaussianSumQuery(C, 1.5 * C)):
-            tf.random.set_seed(4)
-            results.append(test_utils.run_query(query, records(9, scale))[0])
-        for mine, theirs in zip(*results):
-            np.testing.assert_array_equal(mine, theirs)
-
-
-def test_the_query_takes_the_largest_of_all_tensors_together():
-    query = NormTopKSumQuery(10.0, 0.0, 0.9)
-    record = [tf.constant([[3.0, 1.0]]), tf.constant([-4.0, 2.0])]  # Squares 9, 1, 16, 4; 27 at most.
-    result, _ = test_utils.run_query(query, [record] * 2)
-    np.testing.assert_allclose(result[0], [[6, 0]])
-    np.testing.assert_allclose(result[1], [-8, 0])
-
-
-def test_the_querys_noise_and_event():
-    query = NormTopKSumQuery(2.0, 1.5, 0.25)
-    state = query.initial_global_state()
-    result, _, event = query.get_noised_result(tf.zeros(20_000), state)
-    assert event == dp_accounting.GaussianDpEvent(1.5)
-    np.testing.assert_allclose(np.std(result), 0.5 * 2.0 * 1.5, rtol=6 / math.sqrt(2 * 20_000))
-    quiet = NormTopKSumQuery(2.0, 0.0, 0.25)
-    assert quiet.get_noised_result(tf.zeros(3), quiet.initial_global_state())[2] == dp_accounting.NonPrivateDpEvent()
-
-
-def fitted(optimizer):
-    random = np.random.default_rng(5)
-    x, y = random.standard_normal((24, 6)).astype(np.float32), random.integers(0, 3, 24)
-    tf.keras.utils.set_random_seed(6)
-    model = tf.keras.Sequential([tf.keras.layers.Dense(5, activation="relu"), tf.keras.layers.Dense(3)])
-    model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction=tf.keras.losses.Reduction.NONE))
-    model.fit(x, y, batch_size=8, epochs=2, verbose=0, shuffle=False)
-    return model.get_weights()
-
-
-@pytest.mark.slow
-def test_keras_optimizers_of_the_library_train_with_it():
-    generic, theirs = tfp.GenericDPSGDOptimizer, tfp.DPKerasSGDOptimizer
-    plain = fitted(theirs(l2_norm_clip=0.5, noise_multiplier=0.0, num_microbatches=8, learning_rate=0.3))
-    whole, part = (fitted(generic(NormTopKSumQuery(0.5, 0.0, k), num_microbatches=8, learning_rate=0.3))
-                   for k in (1.0, 0.7))
-    for mine, other in zip(whole, plain):
-        np.testing.assert_array_equal(mine, other)
-    assert any(np.any(mine != compressed) for mine, compressed in zip(whole, part))
-    assert np.isfinite(part[0]).all()
