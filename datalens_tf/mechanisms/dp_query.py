@@ -1,7 +1,7 @@
 """TopAgg, or any other mechanism of this package, and NormTopK, as TensorFlow-Privacy `DPQuery`s.
 
-Importing this module imports TensorFlow-Privacy, which takes seconds; nothing else in the package does. It is the extra
-`tf-privacy`, and there is none for Python 3.12.
+Importing this module imports TensorFlow-Privacy, which takes seconds. It is the extra `tf-privacy`, and there is none
+for Python 3.12.
 """
 
 import collections
