@@ -60,7 +60,7 @@ with epy.lazy_imports():
     from datalens_tf.training import releases as paid_releases
 
 CHOOSE_WHEN = "you want the most useful pictures for your budget, and have 1,000 records or more"
-_LARGEST_COVARIANCES = 2 * 2**30  # bytes that those of all classes may take
+_LARGEST = 2 * 2**30  # bytes that all classes' covariances may take, and the images of a candidate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     @classmethod
     def suits(cls, facts: DataFacts, epsilon: float) -> Suitability | None:
         usual = cls.for_budget(epsilon).replace(image_shape=facts.image_shape, num_classes=facts.num_classes)
-        if facts.num_classes * usual.moments_dimension**2 * 8 > _LARGEST_COVARIANCES:
+        covariances, images = facts.num_classes * 8 * usual.moments_dimension**2, usual.selection_images * facts.dimension
+        if max(covariances, images) > _LARGEST:
             return None
         return Suitability(0.9, "the most accurate where it was measured, with 1,000 records or more")
 

@@ -4,7 +4,7 @@
         [--num_images N] [--epochs N]
 
 Both have the same networks, generator steps, clip norm, noise multiplier, expected batch and number of steps, those of
-`dp_gan` at this budget. Two things differ. TensorFlow Privacy's optimizer clips the gradient of an example's whole
+DP-GAN at this budget. Two things differ. TensorFlow Privacy's optimizer clips the gradient of an example's whole
 loss, that on its record and that on one synthetic image with it, and adds noise to the sum of these; the package clips
 and hides the gradient on the record alone. Its optimizer takes batches of one size, drawn without replacement, although
 its accounting is of Poisson samples.
@@ -25,20 +25,23 @@ import tensorflow as tf
 import tensorflow_privacy as tfp
 
 from datalens_tf import rng
+from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, to_unit, with_data
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
-from datalens_tf.methods.dp_gan import DpGanConfig, PrivateGan
+from datalens_tf.methods import registry
 from datalens_tf.training.classifier import FROZEN, train_on_synthetic
 from datalens_tf.training.student import draw_latents
 
 _CHUNK = 1000  # images drawn at once
+(METHOD,) = (name for name, found in registry.methods().items() if found.published_as == "DP-GAN")
+CONFIG, GAN = registry.config_class(METHOD), registry.synthesizer(METHOD).learner_class()
 
 
-class KerasOptimizerGan(PrivateGan):
+class KerasOptimizerGan(GAN):
     """The same networks; the discriminator learns by TensorFlow Privacy's optimizer. NOT PRIVATE, as is said above."""
 
-    def __init__(self, config: DpGanConfig, dataset: Dataset):
+    def __init__(self, config: MethodConfig, dataset: Dataset):
         super().__init__(config, dataset, RoundedGaussianNoise())
         self._private = tfp.DPKerasAdamOptimizer(
             l2_norm_clip=config.clip_norm, noise_multiplier=config.noise_multiplier,
@@ -47,7 +50,7 @@ class KerasOptimizerGan(PrivateGan):
         self._learn = tf.function(self._discriminator_step, autograph=False)
 
     def train(self, step: int, charge: int) -> float:
-        """One step of the discriminator, and the generator's after it; see `PrivateGan.train`."""
+        """One step of the discriminator, and the generator's after it; see the package's."""
         config, stream = self._config, rng.stream(self._config.seed, "gan", step)
         chosen = stream.choice(len(self._dataset), config.batch_size, replace=False)
         latents = draw_latents(config, stream, config.batch_size)
@@ -69,18 +72,18 @@ def main() -> None:
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--num_steps", type=int, help="by default those of dp_gan")
+    parser.add_argument("--num_steps", type=int, help="by default those of DP-GAN")
     parser.add_argument("--num_images", type=int, default=FROZEN.num_synthetic)
     parser.add_argument("--epochs", type=int, default=FROZEN.epochs)
     args = parser.parse_args()
     train, test = (load_dataset(args.dataset, split=split) for split in ("train", "test"))
-    config = with_data(DpGanConfig(epsilon=args.epsilon, seed=args.seed, **(
+    config = with_data(CONFIG(epsilon=args.epsilon, seed=args.seed, **(
         {} if args.num_steps is None else {"num_steps": args.num_steps})), train).resolved(len(train))
     print(f"{config.num_steps} steps of {config.batch_size} records, noise multiplier {config.noise_multiplier:.4f}, "
           f"clip norm {config.clip_norm:g}")
-    makers: dict[str, Callable[[], PrivateGan]] = {
+    makers: dict[str, Callable[[], GAN]] = {
         "TensorFlow Privacy's Keras optimizer (NOT PRIVATE)": lambda: KerasOptimizerGan(config, train),
-        "dp_gan": lambda: PrivateGan(config, train, RoundedGaussianNoise())}
+        "DP-GAN": lambda: GAN(config, train, RoundedGaussianNoise())}
     for name, seconds, gan in trained(makers, config.num_steps):
         images, labels = drawn(gan, config, args.num_images)
         found = train_on_synthetic(images, labels, test.images, test.labels, train.num_classes, epochs=args.epochs,
@@ -88,9 +91,9 @@ def main() -> None:
         print(f"{name}: {1000 * seconds:.0f} ms a step (median), accuracy {found.accuracy:.4f}", flush=True)
 
 
-def trained(makers: dict[str, Callable[[], PrivateGan]], num_steps: int) -> Iterator[tuple[str, float, PrivateGan]]:
+def trained(makers: dict[str, Callable[[], GAN]], num_steps: int) -> Iterator[tuple[str, float, GAN]]:
     """Each after so many steps, with the median seconds of a step; their steps alternate, so that both share a load."""
-    gans: dict[str, tuple[PrivateGan, list[float]]] = {name: (make(), []) for name, make in makers.items()}
+    gans: dict[str, tuple[GAN, list[float]]] = {name: (make(), []) for name, make in makers.items()}
     for step in range(1, num_steps + 1):
         for gan, times in gans.values():
             start = time.monotonic()
@@ -100,7 +103,7 @@ def trained(makers: dict[str, Callable[[], PrivateGan]], num_steps: int) -> Iter
         yield name, statistics.median(times), gan
 
 
-def drawn(gan: PrivateGan, config: DpGanConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn(gan: GAN, config: MethodConfig, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 [count, H, W, C] of the generator as it would be released, and labels [count] in turn."""
     generator, stream = gan.student.released(), rng.stream(config.seed, "samples")
     labels = np.arange(count) % config.data.num_classes

@@ -28,7 +28,7 @@ def fixture_study():
 @pytest.mark.slow
 def test_both_train_and_what_they_draw_can_be_measured(study):
     gans = {"theirs": lambda: study.KerasOptimizerGan(CONFIG, tiny.dataset()),
-            "ours": lambda: study.PrivateGan(CONFIG, tiny.dataset(), study.RoundedGaussianNoise())}
+            "ours": lambda: study.GAN(CONFIG, tiny.dataset(), study.RoundedGaussianNoise())}
     found = list(study.trained(gans, 2))
     assert [name for name, _, _ in found] == ["theirs", "ours"] and all(seconds > 0 for _, seconds, _ in found)
     for _, _, gan in found:
