@@ -157,8 +157,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     @classmethod
     def suits(cls, facts: DataFacts, epsilon: float) -> Suitability | None:
         usual = cls.for_budget(epsilon).replace(image_shape=facts.image_shape, num_classes=facts.num_classes)
-        covariances, images = facts.num_classes * 8 * usual.moments_dimension**2, usual.selection_images * facts.dimension
-        if max(covariances, images) > _LARGEST:
+        covariances = facts.num_classes * 8 * usual.moments_dimension**2
+        if max(covariances, usual.selection_images * facts.dimension) > _LARGEST:
             return None
         return Suitability(0.9, "the most accurate where it was measured, with 1,000 records or more")
 
