@@ -222,7 +222,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
     ("users' models: statistics of records in weights that are not trained", "classification/networks.py",
      "            if weight.numpy().tobytes() != before:\n", "            if False:\n",
      "classification/classifier_test.py -k bit_equal"),
-    ("features rounded by the number of records", "methods/embedding.py",
+    ("features rounded by the number of records", "methods/sum_questions.py",
      "of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)]", "of(images).numpy()",
      "methods/dp_merf_test.py -k how_many_records"),
     ("a release of many charges is charged in many lines", "training/releases.py",

@@ -35,6 +35,7 @@ COMMANDS = {
     "benchmarks/mechanisms.py": [["--repeats", "1", "--teachers_share", "0.002"]],
     "benchmarks/noise.py": [["--repeats", "1"]],
     "benchmarks/serving.py": [["--repeats", "1", "--num_images", "10"]],
+    "benchmarks/sharded_sums.py": [["--counts", "40", "--workers", "1", "--files", "2"]],
     "benchmarks/training_speed.py": [["--teachers", "4", "--repeats", "1"]],
     "studies/figure2.py": [["--num_teachers", "4", "--num_steps", "2", "--output_dir", "{tmp}"]],
     "studies/gs_wgan_sweep.py": [["--dataset", "digits", "--output_dir", "{tmp}"]],
