@@ -180,7 +180,7 @@ def test_the_public_report_says_nothing_that_was_measured_on_real_records(tmp_pa
     train = real("train")
     path = write_public_report(tmp_path, facts, (train.images, train.labels))
     text = path.read_text()
-    for expected in ("0.9975", "1.3191", "What is guaranteed", "Privacy budget over steps", "Training of the generator",
+    for expected in ("0.9975", "1.3191", "What is guaranteed", "Privacy budget", "Training of the generator",
                      "The synthetic images", "datalens train --output_dir RUN --preset mnist", "--output_contrast 2.0"):
         assert expected in text, expected
     assert facts.statement_text.splitlines()[0] in text

@@ -89,7 +89,9 @@ class SynthesizerConformance:
         foreign = {"teacher": votes, r"vot(e|ing)": votes or hasattr(config, "selection_charges"),
                    r"gradients?\b|discriminator|critic": not of_sums, "generator step": not of_sums,
                    r"\busers?\b": config.adjacency.endswith("-user"), "None records": False,
-                   "without noise": not self.private, r"with noise|guarantees": self.private}
+                   # A server that users trust sees what single ones send.
+                   "without noise": not self.private or "TRUSTED" in facts.statement_text,
+                   r"with noise|guarantees": self.private}
         page = re.sub(r"data:[^\"]*|<style>.*?</style>", "", page, flags=re.DOTALL)
         for name, text in (("statement", facts.statement_text), ("page", page)):
             for word, fits in foreign.items():
