@@ -6,10 +6,13 @@ import os
 import sys
 from typing import Any
 
+from datalens_tf import _quiet_import
+
 __version__ = "0.1.0"
 
 # TensorFlow reads it when it is first imported: its log lines are about itself, and hide ours.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+_quiet_import.install()
 
 # The networks are of Keras 2. From TensorFlow 2.16 on, that is the package tf-keras, and tf.keras is it where this is
 # set before tf.keras is first used. TensorFlow itself may be imported before or after.

@@ -6,6 +6,7 @@ The privacy noise is not here. It is drawn from the operating system (`mechanism
 from __future__ import annotations
 
 import hashlib
+import operator
 
 from etils import epy
 
@@ -15,7 +16,9 @@ with epy.lazy_imports():
 
 def stream(seed: int, *path: str | int) -> np.random.Generator:
     """A numpy generator that depends on the seed and on every element of the path, and on nothing else."""
-    digest = hashlib.sha256(repr((seed, *path)).encode()).digest()
+    # numpy 2 writes its integers otherwise than Python does.
+    named = [part if isinstance(part, str) else operator.index(part) for part in (seed, *path)]
+    digest = hashlib.sha256(repr(tuple(named)).encode()).digest()
     return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], np.uint64)))
 
 

@@ -1,0 +1,80 @@
+"""TensorFlow imported without what it says about itself.
+
+`TF_CPP_MIN_LOG_LEVEL` silences it, but for lines that TensorFlow 2.21 writes before it has read that variable, from
+C++, to the file descriptor of stderr. `grep` takes these away while TensorFlow is imported, and lets all others through
+at once, so that what a process says before it aborts is not lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator, Sequence
+
+# Of these, each says that all is well: what the libraries are built for, and that there is no GPU.
+_LINES = (r"^WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR$"
+          r"|^I[0-9]{4} .* (port|cudart_stub|cpu_feature_guard|cuda_[a-z_]+)\.cc:[0-9]+\] ")
+
+
+def install() -> None:
+    """Has the next import of TensorFlow be a quiet one, where there was none yet and the log level asks for it."""
+    if "tensorflow" not in sys.modules and os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") != "0":
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow, once, where others would have found it."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+                  ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads a module as another loader does, with a filter on stderr."""
+
+    def __init__(self, loader: importlib.abc.Loader):
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        with _filtered_stderr():
+            self._loader.exec_module(module)
+
+
+@contextlib.contextmanager
+def _filtered_stderr() -> Iterator[None]:
+    """Takes the lines away that are written to the file descriptor of stderr; does nothing where there is no `grep`."""
+    try:
+        kept = os.dup(2)
+        written, read = os.pipe()[::-1]
+        grep = subprocess.Popen(["grep", "--line-buffered", "-v", "-E", _LINES], stdin=read, stdout=kept)
+    except OSError:
+        yield
+        return
+    os.close(read)
+    try:
+        os.dup2(written, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(written)
+        grep.wait()
