@@ -2,7 +2,7 @@
 #
 #   DATALENS_VENV  the virtual environment (default: .venv in the project)
 #   DATALENS_RUNS  where run folders are written (default: runs in the project)
-#   PYTHON         a Python 3.11 to make the environment with (default: python3.11)
+#   PYTHON         what to make the environment with (default: python3.11)
 
 set -euo pipefail
 
@@ -11,8 +11,8 @@ venv="${DATALENS_VENV:-$project/.venv}"
 runs="${DATALENS_RUNS:-$project/runs}"
 
 # install [EXTRA]: makes the environment if it is missing, and installs the project into it unless that was done since
-# pyproject.toml last changed; `test` has every extra, and without one, an installation with any will do. The installation is editable, so the
-# code that runs is the code that is here.
+# pyproject.toml last changed; `test` has every extra, and without one, an installation with any will do. The
+# installation is editable, so the code that runs is the code that is here.
 install() {
   local extra="${1:-}" stamp newest other
   stamp="$venv/.datalens_installed${extra:+_$extra}"

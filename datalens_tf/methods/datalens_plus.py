@@ -172,14 +172,13 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         mu = self.num_charges**0.5 / _validate.known("noise_multiplier", known.noise_multiplier)
         # Noise for an added or removed record is at least so much smaller.
         mu *= 2**0.5 if self.adjacency == "add-or-remove-one" else 1.0
-        num_classes = self.data.num_classes
-        signal, few_classes = mu * num_records / max(num_classes, _LEAST_CLASSES), num_classes <= _NO_CENTRE
+        signal = mu * num_records / max(self.data.num_classes, _LEAST_CLASSES)
         # Covariances have more noise the more numbers an image has; features do not.
         numbers = self.replace(**_SHARING).moments_dimension
         if signal < _EMBEDS:
-            plan = _MOMENTS_ALONE | (_MOMENTS_OF_FEW_CLASSES if few_classes else {})
+            plan = _MOMENTS_ALONE
         elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
-            plan = _WITH_AN_EMBEDDING | (_EMBEDDING_OF_FEW_CLASSES if few_classes else {})
+            plan = _WITH_AN_EMBEDDING
         else:
             return known
         return super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
@@ -224,8 +223,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         return tuple(found)
 
 
-# Plans for few records. All classes share a covariance, and a mean unless they are few; cheaper fits and choices are
-# good enough.
+# Plans for few records. All classes share a mean and a covariance; cheaper fits and choices are good enough.
 _SHARING = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "share_covariance": True,
             "moments_side": 16}
 _MOMENTS_ALONE = {
@@ -236,13 +234,7 @@ _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-# So few classes do not share enough for the mean of all to be worth its price.
-_NO_CENTRE = 3
-_MOMENTS_OF_FEW_CLASSES = {"centre_charges": 0, "mean_charges": 50, "covariance_charges": 46}
-_EMBEDDING_OF_FEW_CLASSES = {
-    "centre_charges": 0, "mean_charges": 33, "covariance_charges": 23, "embedding_charges": 40, "selection_charges": 4,
-    "candidates": "moments:0:0.15,moments:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-# Fewer classes than these count as so many: there is more to say of each.
+# Fewer classes count as so many: there is more to say of each.
 _LEAST_CLASSES = 10
 # From these signals on, embeddings pay, and each class has a covariance of its own as in the plan of the budget. Chosen
 # on held-out training records; the second on grey images, of so many numbers at half the resolution.
