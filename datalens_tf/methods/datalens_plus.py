@@ -175,7 +175,9 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         signal = mu * num_records / max(self.data.num_classes, _LEAST_CLASSES)
         # Covariances have more noise the more numbers an image has; features do not.
         numbers = self.replace(**_SHARING).moments_dimension
-        if signal < _EMBEDS:
+        if mu * num_records < _CHOOSES:
+            plan = _WITHOUT_A_CHOICE
+        elif signal < _EMBEDS:
             plan = _MOMENTS_ALONE
         elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
             plan = _WITH_AN_EMBEDDING
@@ -230,12 +232,16 @@ _MOMENTS_ALONE = {
     **_SHARING, "centre_charges": 5, "mean_charges": 55, "covariance_charges": 36, "embedding_charges": 0,
     "selection_charges": 4, "selection_images": 6000,
     "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
+_WITHOUT_A_CHOICE = _MOMENTS_ALONE | {
+    "mean_charges": 57, "covariance_charges": 38, "selection_charges": 0, "candidates": "moments:0.75:0.15"}
 _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
 # Fewer classes count as so many: there is more to say of each.
 _LEAST_CLASSES = 10
+# Below this mu n, shares of right answers have noise of two points or more, which is what a choice would gain.
+_CHOOSES = 433.0
 # From these signals on, embeddings pay, and each class has a covariance of its own as in the plan of the budget. Chosen
 # on held-out training records; the second on grey images, of so many numbers at half the resolution.
 _EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14

@@ -402,6 +402,15 @@ def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
     assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
 
 
+@pytest.mark.parametrize("num_classes", [2, 10, 100])
+def test_with_fewest_records_nothing_is_chosen_since_noise_would(num_classes):
+    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=num_classes)
+    alone, chosen = config.resolved(1600), config.resolved(1620)
+    assert (alone.selection_charges, len(alone.choices)) == (0, 1) and alone.num_charges == 100
+    noise = 3**0.5 * chosen.noise_multiplier / chosen.selection_charges**0.5  # Of three counts that a record changes.
+    assert len(chosen.choices) == 3 and noise / 1620 == pytest.approx(0.02, rel=0.02)
+
+
 def test_few_classes_count_as_ten():
     def plan(num_classes, count):
         config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(count)
