@@ -1,19 +1,23 @@
 """Sums over several files: bit by bit those of one process, and nothing charged for a worker that is lost."""
 
 import dataclasses
+import io
 import json
 import os
 import signal
 
 import numpy as np
+import pyarrow
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from datalens_tf import cli
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.data.writing import write_images
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
@@ -107,16 +111,35 @@ def test_a_run_on_files_releases_what_a_run_in_one_process_does(tmp_path, in_pro
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_folders_of_pictures_are_files_too(tmp_path, in_process):
+def write_folder(path, images, labels):
+    for number, (image, label) in enumerate(zip(images, labels)):
+        folder = path / ("cat", "dog")[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[..., 0]).save(folder / f"{number}.png")
+
+
+def write_parquet(path, images, labels):
+    pictures = []
+    for image in images:
+        buffer = io.BytesIO()
+        Image.fromarray(image[..., 0]).save(buffer, "PNG")
+        pictures.append({"bytes": buffer.getvalue(), "path": None})
+    parquet.write_table(pyarrow.table({"image": pictures, "label": [("cat", "dog")[label] for label in labels]}), path)
+
+
+def write_tfrecords(path, images, labels):
+    write_images(path, "tfds", images, labels, ("cat", "dog"))
+
+
+@pytest.mark.parametrize("kind, file, write", [
+    ("folder", "{}", write_folder), ("parquet", "{}.parquet", write_parquet), ("tfds", "{}", write_tfrecords)])
+def test_folders_parquet_and_tfrecords_are_files_too(kind, file, write, tmp_path, in_process):
     random = np.random.default_rng(0)
+    images, labels = random.integers(0, 256, (12, 8, 8, 1)).astype(np.uint8), np.arange(12) % 2
     for number in range(2):
-        for label in ("cat", "dog"):
-            (tmp_path / str(number) / label).mkdir(parents=True)
-            for picture in range(3):
-                Image.fromarray(random.integers(0, 256, (8, 8)).astype(np.uint8)).save(
-                    tmp_path / str(number) / label / f"{number}{picture}.png")
-    records = Shards(CONFIG.replace(dataset=f"folder:{tmp_path}/{{0..1}}"), RAY)
-    parts = [load_dataset(f"folder:{tmp_path}/{number}") for number in range(2)]
+        write(tmp_path / file.format(number), images[number::2][:6], labels[:6])
+    records = Shards(CONFIG.replace(dataset=f"{kind}:{tmp_path}/{file.format('{0..1}')}"), RAY)
+    parts = [load_dataset(f"{kind}:{tmp_path}/{file.format(number)}") for number in range(2)]
     whole = as_dataset(np.concatenate([part.images for part in parts]),
                        np.concatenate([part.labels for part in parts]), 2)
     mechanism, question = SecondMoment(clip_norm=2.0, noise_multiplier=1.0), sum_questions.ImageSquares()
