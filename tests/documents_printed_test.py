@@ -39,7 +39,8 @@ def fixture_folder(tmp_path):
 def test_a_page_says_what_is_printed(page, folder):
     commands = printed(page)
     assert len(commands) == PAGES[page]
-    environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"} | {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     for words, said in commands:
         done = subprocess.run(["bash", "-c", words], cwd=folder, env=environment, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
