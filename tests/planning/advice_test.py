@@ -76,10 +76,10 @@ def test_what_helps_is_ordered_by_what_it_brings(table):
 
 
 def test_the_packages_table_predicts_what_it_does_not_contain(tmp_path):
-    """Of each data set by the others: the worth is in the range that is stated."""
+    """Of each data set by the others: the worth is in the range that is stated, for nineteen runs of twenty at least."""
     with measured.TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    names = sorted({row["dataset"] for row in rows})
+    names, hits = sorted({row["dataset"] for row in rows}), []
     for name in names:
         path = tmp_path / "others.csv"
         with path.open("w", encoding="utf-8", newline="") as file:
@@ -88,4 +88,5 @@ def test_the_packages_table_predicts_what_it_does_not_contain(tmp_path):
             writer.writerows(row for row in rows if row["dataset"] != name)
         for row in measured.rows():
             if row.dataset == name and (found := advice.expected(row.facts, row.epsilon, row.method, path)):
-                assert found.low <= row.worth <= found.high, (row, found)
+                hits.append(found.low <= row.worth <= found.high)
+    assert len(hits) >= 20 and sum(hits) >= 0.95 * len(hits)
