@@ -77,4 +77,6 @@ def _filtered_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(written)
-        grep.wait()
+        # A process that was started meanwhile may hold the pipe open: it goes on writing to grep.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            grep.wait(timeout=2)
