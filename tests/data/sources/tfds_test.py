@@ -56,7 +56,7 @@ class TestTensorFlowDatasets:
 
         folder = store_tfds(tmp_path, "texts", [{"text": "a", "label": i} for i in range(2)],
                             {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(num_classes=2)})
-        assert "one image and one class label per record, got text, label" in refused(load_dataset, f"tfds:{folder}")
+        assert "one image and one class label per record, got label, text" in refused(load_dataset, f"tfds:{folder}")
 
     def test_pictures_of_different_sizes(self, tmp_path):
         import tensorflow_datasets as tfds
