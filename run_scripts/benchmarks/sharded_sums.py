@@ -1,6 +1,6 @@
 """Sums over files by 1, 2 and 4 workers: seconds, and whether they are those of one process to the bit.
 
-    python run_scripts/benchmarks/sharded_sums.py [--counts 20000] [--workers 1 2 4] [--files 8]
+    python run_scripts/benchmarks/sharded_sums.py [--counts 20000] [--workers 1 2 4] [--files 8] [--plot growth.png]
 
 Pictures are random, 28 x 28 and grey, in npz files of a temporary folder. The question is that of 4,000 random features
 per picture (a product of 784 x 2,000), and that of the sum of all products of pairs of pixels. Every worker has one
@@ -49,12 +49,30 @@ def timed(function, *arguments):
     return function(*arguments), time.perf_counter() - start
 
 
+def plot(rows, path):
+    """Draws seconds over the number of pictures; rows are (pictures, workers, seconds of features, of products)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for workers in dict.fromkeys(row[1] for row in rows):
+        of = np.array([row[::2] + row[3:] for row in rows if row[1] == workers], float).T
+        name = f"{workers} worker{'s' if workers > 1 else ''}" if workers else "one process, all cores"
+        (line,) = axes.loglog(of[0], of[1], "o-", label=name)
+        axes.loglog(of[0], of[2], "o:", color=line.get_color())
+    axes.set(xlabel="pictures of 28 x 28", ylabel="seconds (dotted: products of pixels)")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--counts", type=int, nargs="+", default=[20_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--plot", help="a file for the picture of how seconds grow")
     args = parser.parse_args()
+    rows = []
     print("| pictures | workers | start and read, s | features, s | products, s | to the bit |")
     print("|---|---|---|---|---|---|")
     for count in args.counts:
@@ -64,14 +82,18 @@ def main():
                      for name, (mechanism, question) in questions().items()}
             print(f"| {count:,} | this process, all cores | | {exact['features'][1]:.1f} | "
                   f"{exact['products'][1]:.1f} | |", flush=True)
+            rows.append((count, 0, exact["features"][1], exact["products"][1]))
             config = types.SimpleNamespace(dataset=f"npz:{folder}/{{0..{args.files - 1}}}.npz", unit=None, classes=None)
             for workers in args.workers:
                 records, start = timed(Shards, config, PerformanceOptions(distribute="ray", num_actors=workers))
                 found = {name: timed(records.answer, *asked) for name, asked in questions().items()}
                 records.close()
+                rows.append((count, workers, found["features"][1], found["products"][1]))
                 same = all(np.array_equal(found[name][0], exact[name][0]) for name in exact)
                 print(f"| {count:,} | {workers} | {start:.1f} | {found['features'][1]:.1f} | "
                       f"{found['products'][1]:.1f} | {'yes' if same else 'NO'} |", flush=True)
+    if args.plot:
+        plot(rows, args.plot)
     print(f"largest memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 

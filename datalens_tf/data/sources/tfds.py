@@ -183,7 +183,8 @@ def _image_and_label(tfds, info, name: str) -> tuple[str, str]:
         return pair
     found = [[key for key, feature in features.items() if isinstance(feature, kind)] for kind in wanted]
     if [len(keys) for keys in found] != [1, 1]:
-        raise DataError(f"{name}: expected one image and one class label per record, got {', '.join(sorted(features))}.")
+        listed = ", ".join(sorted(features))  # whose order differs between versions of TFDS
+        raise DataError(f"{name}: expected one image and one class label per record, got {listed}.")
     return found[0][0], found[1][0]
 
 
