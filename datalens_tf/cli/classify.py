@@ -33,6 +33,7 @@ def _add_arguments(parser: Parser) -> None:
     common.add_picture_arguments(parser, unlabelled=False)
     # The probability follows from the batch size and the number of records.
     add_settings(parser, ClassifierConfig, set(declared(ClassifierConfig)) - {"sampling_probability"}, brief=True)
+    common.add_auto_delta(parser, f"Privacy budget delta, or auto: below 1/n. (default: {ClassifierConfig.delta:g})")
 
 
 def _classify(args: argparse.Namespace) -> None:
@@ -57,6 +58,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierC
         return dataclasses.replace(loaded, name=config.dataset)
 
     dataset = load("train")
+    config = common.with_auto_delta(args, config, dataset.num_units)
     try:
         test = load("test")
     except DataError as error:
@@ -128,7 +130,7 @@ def _models(given: dict[str, Any]) -> dict[str, str]:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that the command line gave; files by their full path, so that a run can be resumed from anywhere."""
-    given = given_settings(args, ClassifierConfig)
+    given = common.without_auto_delta(given_settings(args, ClassifierConfig))
     return given | {name: os.path.abspath(given[name]) for name in _MODELS if given.get(name)}
 
 

@@ -6,12 +6,14 @@ import argparse
 import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from etils import epy
 
+from datalens_tf.accounting import delta as deltas
 from datalens_tf.cli import running
-from datalens_tf.config import MethodConfig
+from datalens_tf.config import DataConfig, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods import registry, runs
 from datalens_tf.settings import COLORS, DEFAULT_COLOR, DEFAULT_IMAGE_SIZE
@@ -25,6 +27,7 @@ with epy.lazy_imports():
     from datalens_tf.methods import base
     from datalens_tf.training import run_folder
 
+C = TypeVar("C", bound=DataConfig)
 DATA_DIR_HELP = "folder of TensorFlow Datasets; by default TFDS_DATA_DIR"
 
 
@@ -54,6 +57,29 @@ def add_picture_arguments(parser: argparse.ArgumentParser, *, unlabelled: bool =
     if unlabelled:
         parser.add_argument("--unlabelled", action="store_true", default=False,
                             help="there is one class, of all records")
+
+
+def add_auto_delta(parser: argparse.ArgumentParser, text: str) -> None:
+    """Lets `--delta`, a flag that the parser has, be `auto`, too; the text is its help."""
+    def read(word: str) -> float | str:
+        return runs.AUTO if word.lower() == runs.AUTO else float(word)
+
+    read.__name__ = "float"  # Named in argparse's message.
+    action = next(action for action in parser._actions if action.dest == "delta")
+    action.type = read
+    action.help = text
+
+
+def without_auto_delta(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that were given, but for a delta that only the data tell; one that is resumed has it as a number."""
+    return {name: value for name, value in given.items() if (name, value) != ("delta", runs.AUTO)}
+
+
+def with_auto_delta(args: argparse.Namespace, config: C, num_records: int) -> C:
+    """The settings of a new run, with the delta that follows from n where `--delta auto` asks for it."""
+    if args.resume or getattr(args, "delta", None) != runs.AUTO:
+        return config
+    return config.replace(delta=deltas.automatic(config.known_records(num_records)))
 
 
 def image_size(text: str) -> tuple[int, int]:

@@ -36,6 +36,7 @@ def _add_arguments(parser: Parser) -> None:
                         help="public epsilons: EPSILON:SHARE,... such as 1:0.5,3:0.5; or FILE.npy")
     # Its teachers are for one relation.
     add_settings(parser, PateClassifierConfig, set(declared(PateClassifierConfig)) - {"adjacency"}, brief=True)
+    common.add_auto_delta(parser, f"Privacy budget delta, or auto: below 1/n. (default: {PateClassifierConfig.delta:g})")
 
 
 def _pate_classify(args: argparse.Namespace) -> None:
@@ -48,7 +49,7 @@ def _pate_classify(args: argparse.Namespace) -> None:
 
 def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Progress) -> list[str]:
     """Trains, or continues, and tests; the lines to print."""
-    given = given_settings(args, PateClassifierConfig)
+    given = common.without_auto_delta(given_settings(args, PateClassifierConfig))
     config = _config(folder, given, args.resume)
     if config.dataset == "arrays":
         raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
@@ -67,6 +68,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
         return dataclasses.replace(loaded, name=config.dataset)
 
     dataset = load("train")
+    config = common.with_auto_delta(args, config, dataset.num_units)
     queries, test = pate.split_queries(load("test"), config)
     if args.budgets is None:
         stored = folder / "budgets.npz"

@@ -44,25 +44,15 @@ def _add_arguments(parser: Parser) -> None:
     method = _named_method(parser.words)
     add_settings(parser, registry.config_classes().values() if method is None else registry.config_class(method))
     add_settings(parser, PerformanceOptions)
-    _add_auto_delta(parser)
+    common.add_auto_delta(
+        parser, f"{declared(MethodConfig)['delta'].help} It may be auto, a function of the number n of records alone: "
+        "1e-05, and at most a tenth of 1/n. (default: that of the data set's preset, else auto)")
     if method is None:
         parser.page = lambda: _page(parser)
     else:
         about = registry.methods()[method]
         parser.description = f"Method {method}. {about.summary} Choose this when {about.choose_when}."
         parser.explain_unknown = functools.partial(runs.no_setting_of, method=method)
-
-
-def _add_auto_delta(parser: Parser) -> None:
-    """Lets `--delta` be `auto`, too."""
-    def read(text: str) -> float | str:
-        return runs.AUTO if text.lower() == runs.AUTO else float(text)
-
-    read.__name__ = "float"  # Named in argparse's message.
-    action = next(action for action in parser._actions if action.dest == "delta")
-    action.type = read
-    action.help = (f"{declared(MethodConfig)['delta'].help} It may be auto, a function of the number n of records "
-                   "alone: 1e-05, and at most a tenth of 1/n. (default: that of the data set's preset, else auto)")
 
 
 def _named_method(words: Sequence[str]) -> str | None:

@@ -3,8 +3,8 @@
 A module is a source if it has a constant `NAMES`: a line for each name that it loads, where a name such as `npz:FILE`
 stands for all that begin with `npz:`. A constant `PUBLIC_CLASSES` says whether the list of classes is public, hence the
 same whatever records there are, and a function `load` is a `Loader`. With a constant `PICTURES`, its `load` is told how
-pictures become images as well, and with a constant `UNITS`, whose records are protected together. Nothing else lists
-sources.
+pictures become images as well, with `UNITS`, whose records are protected together, and with `UNLABELLED`, whether
+labels may lack. Nothing else lists sources.
 
 The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
 """
@@ -164,6 +164,8 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     pictures = pictures or datasets.Pictures()
     load: Callable[..., datasets.Dataset] = importlib.import_module(f"{_folder.__name__}.{source}").load
     more: dict[str, Any] = {"pictures": pictures} if decodes_pictures(name) else {}
+    if pictures.unlabelled and _sources()[source].constants.get("UNLABELLED", False):
+        more["unlabelled"] = True
     if unit is not None and not _sources()[source].constants.get("UNITS", False):
         raise DataError(f"{name}: expected no unit={unit!r}: nothing says whose these records are. Leave it out.")
     if unit is not None and split == "train":

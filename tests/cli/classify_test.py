@@ -39,6 +39,15 @@ def make_folder(tmp_path_factory):
     return folder
 
 
+def test_delta_follows_from_the_bound_on_the_number_of_records(classify, tmp_path):
+    given = [f"--output_dir={tmp_path / 'run'}", "--delta=auto"]
+    assert classify(*given, *TINY, "--records_at_most=2000000")[0] == 0
+    assert json.loads((tmp_path / "run/privacy.json").read_text())["delta"] == 1e-8
+    assert classify(*given, "--resume")[0] == 0
+    refused(classify(*given[:1], "--resume", "--delta=1e-5"), "delta=1e-08, not 1e-05")
+    refused(classify(*given[:1], "--delta=small"), "--delta", "small")
+
+
 @pytest.mark.slow
 def test_interrupted_resumed_and_asked_again(folder, classify):
     assert len(PrivacyLedger.read(folder / "ledger.jsonl").charges) == 2 and not (folder / "privacy.json").exists()

@@ -22,7 +22,7 @@ def fixture_classify(datalens, monkeypatch):
 
 
 def test_a_run_says_what_it_promises_and_how_good_it_is(classify, tmp_path):
-    status, output, errors = classify(f"--output_dir={tmp_path / 'run'}", *TINY)
+    status, output, errors = classify(f"--output_dir={tmp_path / 'run'}", *TINY, "--delta=auto")
     assert status == 0 and errors == "", errors
     assert "epsilon 50.0000 (gdp), delta 1e-05: 1438 records with 1 of 8 votes" in output
     assert "40 of 40 public queries labelled" in output and "AUROC" in output

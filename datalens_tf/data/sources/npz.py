@@ -1,6 +1,6 @@
 """Arrays of an .npz file: `x`, `y`, and `x_test`, `y_test` for the test split; `user` of `x`. Records are as stored.
 
-`x_train` and `y_train` are other names of `x` and `y`.
+`x_train` and `y_train` are other names of `x` and `y`. Records of one class (`--unlabelled`) need no labels.
 
 `user` is optional: integers or text that say who each record of `x` is of, for the federated methods. Any array like it
 may be the unit. Labels have no names; of declared classes, label 0 is the first.
@@ -11,24 +11,36 @@ import pathlib
 import zipfile
 from collections.abc import Sequence
 
+import numpy as np
+
 from datalens_tf import _files
 from datalens_tf._text import first_line
-from datalens_tf.data.datasets import Dataset, as_dataset, check_images, check_users, checked_labels, listed
+from datalens_tf.data.datasets import (
+    ONE_CLASS,
+    Dataset,
+    as_dataset,
+    check_images,
+    check_users,
+    checked_labels,
+    listed,
+)
 from datalens_tf.errors import DataError
 
 NAMES = {"npz:FILE": "arrays x and y of a NumPy file, and x_test and y_test"}
 PUBLIC_CLASSES = False
 UNITS = True
+UNLABELLED = True
 
 _LARGEST_LABELS = 2**29  # bytes of the labels of both splits: 67 million records
 
 
-def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None, unit: str | None = None
-         ) -> Dataset:
-    """Loads a split; see `registry.Loader`."""
+def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None, unit: str | None = None,
+         unlabelled: bool = False) -> Dataset:
+    """Loads a split; see `registry.Loader`. Labels of records that are `unlabelled` are not read."""
     del data_dir
     path = pathlib.Path(name.partition(":")[2]).expanduser()
-    train = ("x_train", "y_train") if "y_train" in _names(path) else ("x", "y")
+    known = _names(path)
+    train = ("x_train", "y_train") if "y_train" in known or {"x", "x_train"} & known == {"x_train"} else ("x", "y")
     images, labels = train if split == "train" else ("x_test", "y_test")
 
     def read(needed, others, check):
@@ -40,30 +52,36 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
             raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays, as numpy.savez makes them: "
                             f"{first_line(error)}.") from error
         if needed not in arrays:
+            way_out = " Give --unlabelled if there are no classes." if needed == labels else ""
             raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {needed}: "
-                            f"numpy.savez(file, {images}=images, {labels}=labels) writes them.")
+                            f"numpy.savez(file, {images}=images, {labels}=labels) writes them.{way_out}")
         return arrays
 
+    bare = unlabelled and classes is None
     # Labels first: they are small, and say how many images there may be.
-    small = read(labels, {train[1], "y_test"} - {labels}, _files.at_most(_LARGEST_LABELS))
-    y = checked_labels(small[labels], len(small[labels]) if small[labels].ndim else 0, None, name,
-                        declared=classes is not None)
+    small = {} if bare else read(labels, {train[1], "y_test"} - {labels}, _files.at_most(_LARGEST_LABELS))
+    y = None if bare else checked_labels(small[labels], len(small[labels]) if small[labels].ndim else 0, None, name,
+                                         declared=classes is not None)
 
     def check(headers):
-        if images in headers:
-            check_images(headers[images], name)
-            if headers[images].shape[:1] != y.shape:
-                raise DataError(f"{name}: expected labels of shape {list(headers[images].shape[:1])}, one per image, "
-                                f"got {list(y.shape)}.")
+        if images not in headers:  # Which is told by whoever reads.
+            return
+        check_images(headers[images], name)
+        (count,) = headers[images].shape[:1]
+        if y is not None and y.shape != (count,):
+            raise DataError(f"{name}: expected labels of shape {[count]}, one per image, got {list(y.shape)}.")
         for owners in {"user", unit} & set(headers):
-            check_users(headers[owners], len(y), name)
+            check_users(headers[owners], count, name)
 
-    if unit is not None and unit not in _names(path) - {images, labels}:
+    if unit is not None and unit not in known - {images, labels}:
         raise DataError(f"{name}: expected unit={unit!r} to be an array that says whose each record is, one of "
-                        f"{listed(sorted(_names(path) - {images, labels})) or 'none'}.")
+                        f"{listed(sorted(known - {images, labels})) or 'none'}.")
     owners = {"user", unit} - {None} if split == "train" else set()
     arrays = read(images, sorted(owners), check)
     people = {"users": arrays.get("user"), **({} if unit is None else {"units": arrays[unit], "unit": unit})}
+    if y is None:
+        return as_dataset(arrays[images], np.zeros(len(arrays[images]), np.int64), name=name, classes=ONE_CLASS,
+                          **people)
     if classes is not None:
         return as_dataset(arrays[images], y, name=name, classes=classes, **people)
     # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.

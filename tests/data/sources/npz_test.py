@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from datalens_tf.data.datasets import Pictures
 from datalens_tf.data.registry import load_dataset
 from tests.data.records import images_of, refused
 
@@ -55,6 +56,26 @@ class TestNpz:
         np.savez(tmp_path / "data.npz", x=images_of(2))
         assert "got no y" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
         assert f"no file {tmp_path}/other.npz" in refused(load_dataset, f"npz:{tmp_path}/other.npz")
+
+    @pytest.mark.parametrize("name", ["x", "x_train"])
+    def test_records_of_one_class_need_no_labels(self, tmp_path, name):
+        np.savez(tmp_path / "data.npz", **{name: images_of(3)}, patient=[7, 3, 7], x_test=images_of(2, seed=1))
+        assert "Give --unlabelled if there are no classes" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
+        train, test = (load_dataset(f"npz:{tmp_path}/data.npz", split=split, pictures=Pictures(unlabelled=True),
+                                    unit="patient") for split in ("train", "test"))
+        np.testing.assert_array_equal(train.images, images_of(3))
+        np.testing.assert_array_equal(test.images, images_of(2, seed=1))
+        assert (train.labels.tolist(), train.class_names, train.num_units) == ([0, 0, 0], ("pictures",), 2)
+        assert test.num_classes == 1
+
+    def test_what_is_no_image_is_told_without_labels_too(self, tmp_path):
+        np.savez(tmp_path / "data.npz", x=np.zeros((3, 8, 8), np.int64), patient=[1, 2])
+        for unit, wanted in ((None, "dtype uint8"), ("patient", "dtype uint8")):
+            assert wanted in refused(load_dataset, f"npz:{tmp_path}/data.npz", pictures=Pictures(unlabelled=True),
+                                     unit=unit)
+        np.savez(tmp_path / "data.npz", x=images_of(3), patient=[1, 2])
+        assert "users of shape [3]" in refused(load_dataset, f"npz:{tmp_path}/data.npz", unit="patient",
+                                               pictures=Pictures(unlabelled=True))
 
     def test_pickled_objects_are_never_loaded(self, tmp_path):
         class Bomb:
