@@ -36,7 +36,8 @@ def _add_arguments(parser: Parser) -> None:
                         help="public epsilons: EPSILON:SHARE,... such as 1:0.5,3:0.5; or FILE.npy")
     # Its teachers are for one relation.
     add_settings(parser, PateClassifierConfig, set(declared(PateClassifierConfig)) - {"adjacency"}, brief=True)
-    common.add_auto_delta(parser, f"Privacy budget delta, or auto: below 1/n. (default: {PateClassifierConfig.delta:g})")
+    common.add_auto_delta(
+        parser, f"Privacy budget delta, or auto: below 1/n. (default: {PateClassifierConfig.delta:g})")
 
 
 def _pate_classify(args: argparse.Namespace) -> None:
