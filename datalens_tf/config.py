@@ -386,6 +386,13 @@ class MethodConfig(RunConfig):
     output_contrast: float = setting(
         1.0, "Factor by which the generator's sigmoid is stretched about 1/2 before it is cut off at 0 and 1. Above 1, "
         "images can be truly black and white; at 1, backgrounds keep faint traces of the label.", at_least(1))
+    output_warp: float = setting(
+        0.0, "How far exported images are turned, sheared, scaled and shifted at random, in units of a handwritten "
+        "digit's usual variation. It is a public prior: training does not see it, and it costs no privacy.",
+        at_least(0))
+    output_grain: float = setting(
+        0.0, "Mean standard deviation of the noise on what is not black in exported images, in [0, 1]. Classifiers "
+        "then learn less of what only synthetic images have; `--for looking` leaves it out.", between(0, 1))
     student_learning_rate: float = setting(1e-3, "Learning rate of the generator's Adam.", positive)
     student_beta_1: float = setting(0.5, "Beta 1 of the generator's Adam.", between(0, 1, open_high=True))
     student_beta_2: float = setting(0.999, "Beta 2 of the generator's Adam.", between(0, 1, open_high=True))

@@ -30,6 +30,7 @@ with epy.lazy_imports():
     from datalens_tf.data import datasets, image_grid
     from datalens_tf.data import identity as identities
     from datalens_tf.mechanisms import noise as noises
+    from datalens_tf.models import warp as warps
     from datalens_tf.serving import export as exports
     from datalens_tf.serving import model_card, sampling
     from datalens_tf.training import callbacks as training_callbacks
@@ -265,15 +266,24 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         raise InvalidArgumentError(f"--step {step} is not available: {self.config.method} keeps only the final "
                                    "generator. Leave out --step.")
 
+    def _posed(self, generator: Any) -> tuple[Any, str]:
+        """A released generator with the warp and the grain of the settings, and the distribution of its latents."""
+        config = self.config
+        if not (config.output_warp or config.output_grain):
+            return generator, config.latent_distribution
+        source = warps.OfNormal(generator) if config.latent_distribution == "uniform" else generator
+        shape = config.data.image_shape
+        return warps.WarpedGenerator(shape, [source], config.output_warp, config.output_grain), "normal"
+
     def _write_generator(self, student: Trained, directory: _files.PathLike, statement: dict[str, Any],
                          ledger: bytes | None, *, class_names: Sequence[str], terms: Mapping[str, str] | None = None,
                          **options: Any) -> pathlib.Path:
         """Writes a released generator with its statement."""
         model = {**self.config.data._asdict(), "class_names": class_names}
-        generator = student.released()
+        generator, distribution = self._posed(student.released())
         return exports.export_generator(
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.data.num_classes,
-            latent_distribution=self.config.latent_distribution, class_names=class_names, **options,
+            latent_distribution=distribution, class_names=class_names, **options,
             assets={**_statement_files(statement, model, ledger), "LICENSE": model_card.LICENSE, **(terms or {})})
 
 

@@ -105,6 +105,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         None, "Standard deviation of the noise of one charge divided by the sensitivity. With none, it is "
         "calibrated to the budget.")
     latent_distribution: str = setting("normal", "Distribution of the latents: normal.", one_of("normal"))
+    output_warp: float = setting(0.0, "It is 0: candidates have warps of their own.", between(0, 0))
+    output_grain: float = setting(0.0, "It is 0: candidates have grain of their own.", between(0, 0))
 
     GROUP: typing.ClassVar[str] = "mechanism"
     CHOSEN: typing.ClassVar[str] = (

@@ -59,6 +59,21 @@ class WarpedGenerator(tf.Module):
         return images, noise
 
 
+class OfNormal(tf.Module):
+    """Images of a generator that takes latents from U(-1, 1), for latents from N(0, 1).
+
+    Input and output shapes are those of the generator.
+    """
+
+    def __init__(self, generator: tf.Module, name: str | None = None):
+        super().__init__(name=name)
+        self.generator, self.latent_dim = generator, generator.latent_dim
+
+    def __call__(self, inputs, training: bool = False):
+        latents, labels = inputs
+        return self.generator([2 * _uniform(latents) - 1, labels], training=training)
+
+
 def grained(images: tf.Tensor, levels: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """Images [n, H, W, C] with normal noise of these levels [n] where they are not black, cut off at 0 and 1."""
     noisy = tf.clip_by_value(images + levels[:, None, None, None] * noise, 0.0, 1.0)

@@ -245,12 +245,13 @@ def watched(config, records, folder):
 
 
 def finished_run(config, records, folder):
-    """A released checkpoint of the method, or a quick run on some records."""
+    """A released checkpoint of the method and this budget, or a quick run on some records."""
     for place in CHECKPOINTS.glob("*/config.json"):
-        if json.loads(place.read_text()).get("method") == config.method:
+        stored = json.loads(place.read_text())
+        if (stored.get("method"), stored.get("epsilon")) == (config.method, config.epsilon):
             return place.parent
     if not (folder / "privacy.json").exists():
-        quick = {"num_steps": 3, "fit_steps": 2, "warmup_teacher_steps": 1}
+        quick = {"num_steps": 3, "fit_steps": 2, "warmup_teacher_steps": 1, "num_teachers": 20}
         config = config.replace(**{name: value for name, value in quick.items() if hasattr(config, name)
                                    and any(field.name == name for field in dataclasses.fields(config))})
         families.kind_of(config)(config, run_dir=folder).fit_dataset(records)

@@ -8,13 +8,16 @@ import sys
 import dp_accounting
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import datalens_tf
 from datalens_tf.accounting import accountants
+from datalens_tf.auditing.verification import verify
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.methods import base
 from datalens_tf.methods.datalens import DataLens
 from datalens_tf.methods.registry import synthesizer
+from datalens_tf.serving.export import load_generator
 from tests.training import tiny
 
 PUBLIC_FILES = {"SHA256SUMS", "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "samples.npz",
@@ -49,6 +52,33 @@ def test_statement_has_the_epsilon_of_the_ledger(run):
     assert statement["private"] and statement["epsilon"] == run.trainer.ledger.spent()
     assert statement["epsilon"] <= CONFIG.epsilon
     assert f"{statement['delta']:g}" in run.folder.statement_text.read_text()
+
+
+def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_it(tmp_path):
+    """The same noise, seeded, releases the same: what differs is what becomes of the generator's images."""
+    data, config = tiny.dataset(), CONFIG.replace(insecure_noise_seed=1, num_steps=1)
+    plain, posed = (DataLens(one, run_dir=tmp_path / name).fit(data.images, data.labels) for name, one in {
+        "plain": config, "posed": config.replace(output_warp=1.5, output_grain=0.2)}.items())
+    found, expected = (load_generator(run.folder.generator) for run in (posed, plain))
+    assert found.latent_distribution == "normal" and found.latent_dim > expected.latent_dim
+    latents = np.zeros((6, found.latent_dim), np.float32)
+    labels = np.arange(6) % 3
+
+    def of(generator, latents):
+        return generator.model.signatures["from_latents"](
+            latents=tf.constant(latents), labels=tf.constant(labels))["images"].numpy()
+
+    unmoved = of(expected, np.zeros((6, expected.latent_dim), np.float32))
+    np.testing.assert_allclose(of(found, latents), unmoved, atol=1e-5)
+    latents[:, -65:] = 1.0  # the grain's: a level, and noise for each pixel
+    assert np.all(np.abs(of(found, latents) - unmoved)[unmoved > 0.02] > 0.05)
+    latents[:] = 0
+    latents[:, expected.latent_dim + 1] = 5.0  # turned by 0.75 radians
+    assert np.abs(of(found, latents) - unmoved).mean() > 0.01
+    assert {"looking"} == set(found.model.signatures) - set(expected.model.signatures)
+    private = DataLens(posed.config.replace(insecure_noise_seed=None), run_dir=tmp_path / "private").fit(
+        data.images, data.labels)
+    assert all(check.passed is not False for check in verify(private.folder.path))
 
 
 @pytest.mark.slow

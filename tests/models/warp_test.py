@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 
-from datalens_tf.models.warp import NUM_MOVES, WarpedGenerator, affine_warp, matrices
+from datalens_tf.models.warp import NUM_MOVES, OfNormal, WarpedGenerator, affine_warp, matrices
 from tests.models.factor_generators import SHAPE, generator, latents
 
 
@@ -28,6 +29,18 @@ def test_warped_images_stay_within_bounds(grain):
     made = WarpedGenerator(SHAPE, [generator()], 20.0, grain)
     images = made([latents(made, 200), tf.zeros([200], tf.int32)]).numpy()
     assert np.all(np.isfinite(images)) and images.min() >= 0 and images.max() <= 1
+
+
+def test_normal_latents_become_uniform_ones():
+    class Echo(tf.Module):
+        latent_dim = 3
+
+        def __call__(self, inputs, training=False):
+            return inputs[0]
+
+    drawn = np.random.default_rng(0).standard_normal((20_000, 3)).astype(np.float32)
+    found = OfNormal(Echo())([tf.constant(drawn), tf.zeros([20_000], tf.int32)]).numpy()
+    np.testing.assert_allclose(found, 2 * scipy.stats.norm.cdf(drawn) - 1, atol=1e-3)
 
 
 def test_without_a_warp_images_are_those_of_the_source():
