@@ -84,7 +84,8 @@ class Synthesizer(abc.ABC):
 
     @abc.abstractmethod
     def export(self, directory: str, *, version: int = 1, step: int | None = None, license_text: str | None = None,
-               with_metrics: bool = False) -> pathlib.Path:
+               with_metrics: bool = False, output_warp: float | None = None, output_grain: float | None = None
+               ) -> pathlib.Path:
         """Writes the generator as a SavedModel `<directory>/<version>/` with its statement and card; returns the path.
 
         Args:
@@ -95,6 +96,8 @@ class Synthesizer(abc.ABC):
           license_text: the terms under which the generator is handed out.
           with_metrics: the card says how useful the data is, as an evaluation on real records found. Epsilon does not
             cover that: only where those records may be shared.
+          output_warp, output_grain: as the settings of these names, for a run that was trained without; by default
+            images are those of the run.
         """
 
 
@@ -232,11 +235,18 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         return verification.run_statement(self.folder.path)
 
     def export(self, directory: _files.PathLike, *, version: int = 1, step: int | None = None,
-               license_text: str | None = None, with_metrics: bool = False) -> pathlib.Path:
+               license_text: str | None = None, with_metrics: bool = False, output_warp: float | None = None,
+               output_grain: float | None = None) -> pathlib.Path:
         statement = self.privacy_statement()
         if not (self.folder.generator / "1").is_dir():
             raise CheckpointError(f"{self.folder.path} holds no generator: train to the end first.")
         terms = {} if license_text is None else {"LICENSE": license_text}
+        if output_warp is not None or output_grain is not None:
+            if step is not None or with_metrics:
+                raise InvalidArgumentError("Expected --output_warp or --output_grain without --step and "
+                                           "--with_metrics: they are for the run's last generator, and what was "
+                                           "evaluated has neither.")
+            return self._export_posed(output_warp or 0.0, output_grain or 0.0, directory, version, statement, terms)
         if step is not None:
             if with_metrics:
                 raise InvalidArgumentError(f"Expected step={step} without metrics: what was evaluated is the generator "
@@ -245,6 +255,18 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         model = exports.read_metadata(self.folder.generator / "1")
         return exports.copy_export(self.folder.generator / "1", directory, version=version, assets={
             **_statement_files(statement, model, self._ledger(), self._metrics() if with_metrics else None), **terms})
+
+    def _export_posed(self, warp: float, grain: float, directory: _files.PathLike, version: int,
+                      statement: dict[str, Any], terms: Mapping[str, str]) -> pathlib.Path:
+        """Exports the generator with a warp and grain around it: post-processing, under the same statement."""
+        loaded = exports.load_generator(self.folder.generator)
+        if "looking" in loaded.model.signatures:
+            raise InvalidArgumentError(f"Expected no --output_warp={warp:g} and --output_grain={grain:g}: the images "
+                                       f"of {self.folder.path} have a warp or grain already. Leave them out.")
+        config = self.config.replace(output_warp=warp, output_grain=grain)
+        generator, distribution = _posed(exports.Released(loaded), config)
+        return self._write(generator, distribution, directory, statement, self._ledger(), terms=terms, version=version,
+                           class_names=loaded.class_names)
 
     def _ledger(self) -> bytes | None:
         """The ledger, which goes with the statement so that others can compute the price again."""
@@ -266,25 +288,30 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         raise InvalidArgumentError(f"--step {step} is not available: {self.config.method} keeps only the final "
                                    "generator. Leave out --step.")
 
-    def _posed(self, generator: Any) -> tuple[Any, str]:
-        """A released generator with the warp and the grain of the settings, and the distribution of its latents."""
-        config = self.config
-        if not (config.output_warp or config.output_grain):
-            return generator, config.latent_distribution
-        source = warps.OfNormal(generator) if config.latent_distribution == "uniform" else generator
-        shape = config.data.image_shape
-        return warps.WarpedGenerator(shape, [source], config.output_warp, config.output_grain), "normal"
-
     def _write_generator(self, student: Trained, directory: _files.PathLike, statement: dict[str, Any],
-                         ledger: bytes | None, *, class_names: Sequence[str], terms: Mapping[str, str] | None = None,
-                         **options: Any) -> pathlib.Path:
-        """Writes a released generator with its statement."""
+                         ledger: bytes | None, **options: Any) -> pathlib.Path:
+        """Writes a generator to hand out, with its statement."""
+        generator, distribution = _posed(student.released(), self.config)
+        return self._write(generator, distribution, directory, statement, ledger, **options)
+
+    def _write(self, generator: Any, distribution: str, directory: _files.PathLike, statement: dict[str, Any],
+               ledger: bytes | None, *, class_names: Sequence[str], terms: Mapping[str, str] | None = None,
+               **options: Any) -> pathlib.Path:
+        """Writes images of latents of this distribution as a SavedModel."""
         model = {**self.config.data._asdict(), "class_names": class_names}
-        generator, distribution = self._posed(student.released())
         return exports.export_generator(
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.data.num_classes,
             latent_distribution=distribution, class_names=class_names, **options,
             assets={**_statement_files(statement, model, ledger), "LICENSE": model_card.LICENSE, **(terms or {})})
+
+
+def _posed(generator: Any, config: MethodConfig) -> tuple[Any, str]:
+    """A generator with the warp and the grain of the settings around it, and the distribution of its latents."""
+    if not (config.output_warp or config.output_grain):
+        return generator, config.latent_distribution
+    source = warps.OfNormal(generator) if config.latent_distribution == "uniform" else generator
+    shape = config.data.image_shape
+    return warps.WarpedGenerator(shape, [source], config.output_warp, config.output_grain), "normal"
 
 
 class Learner(abc.ABC):

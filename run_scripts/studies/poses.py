@@ -3,11 +3,11 @@
     python run_scripts/studies/poses.py [--runs checkpoints/mnist_eps1 checkpoints/fashion_mnist_eps1]
         [--poses 0:0 0:0.15 0.75:0.15 1.5:0 1.5:0.15] [--num_images 20000] [--epochs 4] [--seeds 0] [--split test]
 
-A pose is `WARP:GRAIN`, what `--output_warp` and `--output_grain` of `datalens train` put into an export. Training
-sees neither, so that the images are those that such a run would have, by the same privacy statement. A classifier
-learns from them and is tested on real records, after its last epoch: those of the test split, or with `--split train`,
-to choose a pose by, 10,000 of the records that the generator was trained on. A row has the accuracy of each
-classifier's seed, which is that of the images as well, and the mean.
+A pose is `WARP:GRAIN`, what `--output_warp` and `--output_grain` of `datalens train` or `export` put around a
+generator. Training sees neither: the privacy statement is the same. A classifier learns from the images and is tested
+on real records, after its last epoch: those of the test split, or with `--split train`, to choose a pose by, 10,000 of
+the records that the generator was trained on. A row has the accuracy of each classifier's seed, which is that of the
+images as well, and the mean.
 """
 
 import argparse
@@ -20,24 +20,12 @@ import tensorflow as tf
 
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.models.warp import OfNormal, WarpedGenerator
-from datalens_tf.serving.export import LoadedGenerator, load_generator
+from datalens_tf.serving.export import LoadedGenerator, Released, load_generator
 from datalens_tf.training.classifier import train_on_synthetic
 
 CHECKPOINTS = pathlib.Path(__file__).parents[2] / "checkpoints"
 FEW = 10_000  # records that a pose is chosen by
 CHUNK = 1000
-
-
-class Exported(tf.Module):
-    """A generator that was exported, as one that can be posed."""
-
-    def __init__(self, generator: LoadedGenerator):
-        super().__init__()
-        self._images, self.latent_dim = generator.model.signatures["from_latents"], generator.latent_dim
-
-    def __call__(self, inputs, training: bool = False):
-        latents, labels = inputs
-        return self._images(latents=latents, labels=labels)["images"]
 
 
 def main() -> None:
@@ -72,7 +60,7 @@ def main() -> None:
 def drawn(generator: LoadedGenerator, warp: float, grain: float, count: int, seed: int
           ) -> tuple[np.ndarray, np.ndarray]:
     """Posed images uint8 [count, H, W, C], and their labels, in turn."""
-    source: tf.Module = Exported(generator)
+    source: tf.Module = Released(generator)
     if generator.latent_distribution == "uniform":
         source = OfNormal(source)
     module = WarpedGenerator(tuple(generator.image_shape), [source], warp, grain)

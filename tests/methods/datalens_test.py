@@ -54,6 +54,10 @@ def test_statement_has_the_epsilon_of_the_ledger(run):
     assert f"{statement['delta']:g}" in run.folder.statement_text.read_text()
 
 
+def privacy_of(generator):
+    return (generator.path / "assets.extra" / "privacy.json").read_text()
+
+
 def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_it(tmp_path):
     """The same noise, seeded, releases the same: what differs is what becomes of the generator's images."""
     data, config = tiny.dataset(), CONFIG.replace(insecure_noise_seed=1, num_steps=1)
@@ -76,6 +80,13 @@ def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_
     latents[:, expected.latent_dim + 1] = 5.0  # turned by 0.75 radians
     assert np.abs(of(found, latents) - unmoved).mean() > 0.01
     assert {"looking"} == set(found.model.signatures) - set(expected.model.signatures)
+    late = load_generator(plain.export(tmp_path / "late", output_warp=1.5, output_grain=0.2).parent)
+    np.testing.assert_allclose(of(late, latents), of(found, latents), atol=1e-5)
+    assert "looking" in late.model.signatures and privacy_of(late) == privacy_of(expected)
+    with pytest.raises(InvalidArgumentError, match="have a warp or grain already"):
+        posed.export(tmp_path / "twice", output_warp=1.0)
+    with pytest.raises(InvalidArgumentError, match="without --step"):
+        plain.export(tmp_path / "early", output_warp=1.0, step=1)
     private = DataLens(posed.config.replace(insecure_noise_seed=None), run_dir=tmp_path / "private").fit(
         data.images, data.labels)
     assert all(check.passed is not False for check in verify(private.folder.path))
