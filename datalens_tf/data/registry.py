@@ -4,7 +4,7 @@ A module is a source if it has a constant `NAMES`: a line for each name that it 
 stands for all that begin with `npz:`. A constant `PUBLIC_CLASSES` says whether the list of classes is public, hence the
 same whatever records there are, and a function `load` is a `Loader`. With a constant `PICTURES`, its `load` is told how
 pictures become images as well, with `UNITS`, whose records are protected together, and with `UNLABELLED`, whether
-labels may lack. Nothing else lists sources.
+labels may be missing. Nothing else lists sources.
 
 The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
 """

@@ -105,8 +105,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         None, "Standard deviation of the noise of one charge divided by the sensitivity. With none, it is "
         "calibrated to the budget.")
     latent_distribution: str = setting("normal", "Distribution of the latents: normal.", one_of("normal"))
-    output_warp: float = setting(0.0, "It is 0: candidates have warps of their own.", between(0, 0))
-    output_grain: float = setting(0.0, "It is 0: candidates have grain of their own.", between(0, 0))
+    output_warp: float = setting(0.0, "It is 0: candidates have warps of their own.")
+    output_grain: float = setting(0.0, "It is 0: candidates have grain of their own.")
 
     GROUP: typing.ClassVar[str] = "mechanism"
     CHOSEN: typing.ClassVar[str] = (
@@ -123,6 +123,9 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
 
     def _check(self) -> None:
         super()._check()
+        for name in ("output_warp", "output_grain"):
+            _validate.require(getattr(self, name) == 0, name, getattr(self, name),
+                              f"to be 0 for {self.method}, whose candidates have warps and grain of their own")
         v = _validate
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
         used = {source for sources, _, _ in self.choices for source in sources}
