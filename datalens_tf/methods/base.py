@@ -32,7 +32,7 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import noise as noises
     from datalens_tf.models import warp as warps
     from datalens_tf.serving import export as exports
-    from datalens_tf.serving import model_card, sampling
+    from datalens_tf.serving import model_card, sampling, signatures
     from datalens_tf.training import callbacks as training_callbacks
     from datalens_tf.training import loop as loops
     from datalens_tf.training import run_folder as run_folders
@@ -264,7 +264,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
             raise InvalidArgumentError(f"Expected no --output_warp={warp:g} and --output_grain={grain:g}: the images "
                                        f"of {self.folder.path} have a warp or grain already. Leave them out.")
         config = self.config.replace(output_warp=warp, output_grain=grain)
-        generator, distribution = _posed(exports.Released(loaded), config)
+        generator, distribution = _posed(signatures.Released(loaded.model, loaded.latent_dim), config)
         return self._write(generator, distribution, directory, statement, self._ledger(), terms=terms, version=version,
                            class_names=loaded.class_names)
 

@@ -198,19 +198,6 @@ class LoadedGenerator:
         return images
 
 
-class Released(tf.Module):
-    """A loaded generator, to be exported again as a part of another; see `export_generator`."""
-
-    def __init__(self, generator: LoadedGenerator):
-        super().__init__()
-        self.latent_dim, self._images = generator.latent_dim, generator.model.signatures["from_latents"]
-        self._variables = list(generator.model.generator_variables)
-
-    def __call__(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
-        latents, labels = inputs
-        return self._images(latents=latents, labels=tf.cast(labels, tf.int64))["images"]
-
-
 def load_generator(path: PathLike) -> LoadedGenerator:
     """Loads a SavedModel of `export_generator`.
 

@@ -13,6 +13,19 @@ FRESH = -1  # the seed that stands for none
 _graph = functools.partial(tf.function, autograph=False)
 
 
+class Released(tf.Module):
+    """The generator of a loaded SavedModel, to be exported again as a part of another; see `export_generator`."""
+
+    def __init__(self, model: tf.Module, latent_dim: int):
+        super().__init__()
+        self.latent_dim, self._images = latent_dim, model.signatures["from_latents"]
+        self._variables = list(model.generator_variables)
+
+    def __call__(self, inputs: tuple[tf.Tensor, tf.Tensor], training: bool = False) -> tf.Tensor:
+        latents, labels = inputs
+        return self._images(latents=latents, labels=tf.cast(labels, tf.int64))["images"]
+
+
 def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, num_classes: int,
              texts: Mapping[str, str]) -> tuple[tf.Module, dict[str, Callable]]:
     """A module that tracks the generator's variables, and the functions to serve (see `export_generator`).

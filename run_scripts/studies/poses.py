@@ -20,7 +20,8 @@ import tensorflow as tf
 
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.models.warp import OfNormal, WarpedGenerator
-from datalens_tf.serving.export import LoadedGenerator, Released, load_generator
+from datalens_tf.serving.export import LoadedGenerator, load_generator
+from datalens_tf.serving.signatures import Released
 from datalens_tf.training.classifier import train_on_synthetic
 
 CHECKPOINTS = pathlib.Path(__file__).parents[2] / "checkpoints"
@@ -60,7 +61,7 @@ def main() -> None:
 def drawn(generator: LoadedGenerator, warp: float, grain: float, count: int, seed: int
           ) -> tuple[np.ndarray, np.ndarray]:
     """Posed images uint8 [count, H, W, C], and their labels, in turn."""
-    source: tf.Module = Released(generator)
+    source: tf.Module = Released(generator.model, generator.latent_dim)
     if generator.latent_distribution == "uniform":
         source = OfNormal(source)
     module = WarpedGenerator(tuple(generator.image_shape), [source], warp, grain)

@@ -16,13 +16,13 @@ import numpy as np
 from datalens_tf import _files
 from datalens_tf._text import first_line
 from datalens_tf.data.datasets import (
-    ONE_CLASS,
     Dataset,
     as_dataset,
     check_images,
     check_users,
     checked_labels,
     listed,
+    one_class,
 )
 from datalens_tf.errors import DataError
 
@@ -80,8 +80,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     arrays = read(images, sorted(owners), check)
     people = {"users": arrays.get("user"), **({} if unit is None else {"units": arrays[unit], "unit": unit})}
     if y is None:
-        return as_dataset(arrays[images], np.zeros(len(arrays[images]), np.int64), name=name, classes=ONE_CLASS,
-                          **people)
+        return one_class(as_dataset(arrays[images], np.zeros(len(arrays[images]), np.int64), 2, name=name, **people))
     if classes is not None:
         return as_dataset(arrays[images], y, name=name, classes=classes, **people)
     # Both splits have the classes of either, so that a class rare enough to miss one of them keeps its place.

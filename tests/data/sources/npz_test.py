@@ -66,7 +66,7 @@ class TestNpz:
         np.testing.assert_array_equal(train.images, images_of(3))
         np.testing.assert_array_equal(test.images, images_of(2, seed=1))
         assert (train.labels.tolist(), train.class_names, train.num_units) == ([0, 0, 0], ("pictures",), 2)
-        assert test.num_classes == 1
+        assert test.num_classes == 1 and not train.declared  # Nobody declared a class, of which there must be two.
 
     def test_what_is_no_image_is_told_without_labels_too(self, tmp_path):
         np.savez(tmp_path / "data.npz", x=np.zeros((3, 8, 8), np.int64), patient=[1, 2])
