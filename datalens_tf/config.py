@@ -497,6 +497,9 @@ class VotingConfig(MethodConfig):
         0.3, "Standard deviation of the noise on real and fake images when teachers train, in pixel units; 0 for none. "
         "It keeps teachers from memorising their few records. It is public randomness, shared by all teachers, and no "
         "part of the privacy noise.", at_least(0))
+    teacher_warp: float = setting(
+        0.0, "How far real and fake images are moved when teachers train, in the units of output_warp; 0 for not at "
+        "all. It makes more of a teacher's few records. It is public randomness, shared by all teachers.", at_least(0))
     discriminator_filters: int = setting(8, "Width of a teacher's convolutions.", at_least(1))
     discriminator_units: int = setting(32, "Width of a teacher's dense layer.", at_least(1))
     precision: str = setting(

@@ -85,6 +85,15 @@ def _uniform(normal: tf.Tensor) -> tf.Tensor:
     return 0.5 + 0.5 * tf.tanh((2 / np.pi)**0.5 * (normal + 0.044715 * normal**3))
 
 
+def warp_places(images: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
+    """Images [n, B, H, W, C] of n batches, each place in a batch warped by its own of the maps [B, 2, 3]."""
+    count, (batch, height, width, channels) = tf.shape(images)[0], images.shape[1:]
+    # To be warped alike is to be channels of one image.
+    places = tf.reshape(tf.transpose(images, [1, 2, 3, 0, 4]), [batch, height, width, count * channels])
+    warped = tf.reshape(affine_warp(places, maps), [batch, height, width, count, channels])
+    return tf.transpose(warped, [3, 0, 1, 2, 4])
+
+
 def matrices(moves: tf.Tensor, image_shape: tuple[int, int, int]) -> tf.Tensor:
     """Affine maps, from places in the warped image to places in the original: float32 [n, 2, 3].
 
@@ -104,6 +113,7 @@ def matrices(moves: tf.Tensor, image_shape: tuple[int, int, int]) -> tf.Tensor:
 def affine_warp(images: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
     """Images [n, H, W, C] warped by maps [n, 2, 3] about their middles; bilinear, edges continued."""
     height, width, channels = images.shape[1:]
+    channels = tf.shape(images)[3] if channels is None else channels
     rows, columns = np.meshgrid(np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij")
     places = tf.constant(np.stack([columns.ravel(), rows.ravel(), np.ones(height * width)]), tf.float32)
     source = tf.matmul(maps, tf.broadcast_to(places, [tf.shape(maps)[0], 3, height * width]))

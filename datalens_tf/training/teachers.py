@@ -19,6 +19,7 @@ from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingDi
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator
 from datalens_tf.models.ensemble import image_patches
+from datalens_tf.models.warp import warp_places
 from datalens_tf.training.adam import adam
 from datalens_tf.training.storage import FileStorage, MemoryStorage, Storage
 
@@ -37,6 +38,7 @@ class TeacherRound:
       fakes: float32 [B, Y, H, W, C], images of B latents times Y labels, from which each teacher picks by its records'
         labels: the label alone must not separate real from fake.
       noise: float32 [2B, H, W, C], the instance noise on real and fake images, or None.
+      maps: float32 [2, B, 2, 3], by which the real and the fake image at each place of a batch are warped, or None.
 
     Raises:
       TrainingDivergedError: a fake is NaN or infinite. The generator knows releases only, so all may know that it
@@ -45,16 +47,21 @@ class TeacherRound:
 
     fakes: np.ndarray
     noise: np.ndarray | None
+    maps: np.ndarray | None = None
 
     def __post_init__(self):
         if not np.isfinite(self.fakes).all():
             raise TrainingDivergedError("Expected the student's images to be finite, got NaN or infinity: lower "
                                         "student_learning_rate.")
 
-    def patches(self) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """First-layer patches of both, which all teachers use."""
-        return image_patches(tf.constant(self.fakes)), None if self.noise is None else image_patches(
-            tf.constant(self.noise))
+    def shared(self) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor | None]:
+        """Inputs of all teachers: first-layer patches of fakes, warped, and of noise; and the maps for real images."""
+        fakes = tf.constant(self.fakes)
+        if self.maps is not None:
+            of_labels = tf.transpose(fakes, [1, 0, 2, 3, 4])
+            fakes = tf.transpose(warp_places(of_labels, tf.constant(self.maps[1])), [1, 0, 2, 3, 4])
+        return (image_patches(fakes), None if self.noise is None else image_patches(tf.constant(self.noise)),
+                None if self.maps is None else tf.constant(self.maps[0]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +98,10 @@ class _Chunk:
         count = len(state) // 3
         state = [*state[:count], *(tf.bitcast(moment, tf.bfloat16) for moment in state[count:])]
         weights = self._rounded(state)
-        for i, (fakes, noise) in enumerate(rounds):
-            loss, gradients = self._gradients(
-                weights, patches[i % len(patches)], real_labels[i % len(patches)], fakes, noise)
+        for i, (fakes, noise, maps) in enumerate(rounds):
+            batch = i % len(patches)
+            real = patches[batch] if maps is None else image_patches(warp_places(real_images[batch], maps))
+            loss, gradients = self._gradients(weights, real, real_labels[batch], fakes, noise)
             state, weights = self._update(state, gradients, iterations + (i + 1))
             losses.append(loss)
         vote_sum = ()
@@ -323,10 +331,10 @@ class TeacherBank(Bank):
         """
         positions = self._batch_positions(len(rounds))
         losses = np.full([self.num_teachers, len(rounds)], np.nan, np.float32)
-        vote_sum, patches = None, [shared.patches() for shared in rounds]
+        vote_sum, inputs = None, [shared.shared() for shared in rounds]
         with concurrent.futures.ThreadPoolExecutor(self._workers) as executor:
             visits = executor.map(
-                lambda number: self._visit(number, positions, patches, vote_images, vote_labels, step),
+                lambda number: self._visit(number, positions, inputs, vote_images, vote_labels, step),
                 range(len(self._spans)))
             for span, (votes, new_losses) in zip(self._spans, visits):
                 if votes is not None:  # Integers: the sum is exact in any order.

@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from datalens_tf import rng
 from datalens_tf.accounting import accountants
@@ -16,6 +17,7 @@ from datalens_tf.data.partition import teacher_indices
 from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
+from datalens_tf.models import warp
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.loop import Interruptible
@@ -195,14 +197,18 @@ class Trainer(Interruptible):
 
 
 def teacher_rounds(config: VotingConfig, bank: Bank, student: Student, count: int) -> list[TeacherRound]:
-    """Fresh fakes and instance noise for a bank's next `count` optimizer steps, from public randomness."""
+    """Fresh fakes, instance noise and warps for a bank's next `count` optimizer steps, from public randomness."""
     def one(iteration):
-        noise = None
+        noise = maps = None
         if config.instance_noise:
             stream = rng.stream(config.seed, "instance noise", iteration)
             shape = (2 * bank.batch_size, *config.image_shape)
             noise = config.instance_noise * stream.standard_normal(shape, np.float32)
-        return TeacherRound(student.pool(iteration, bank.batch_size).numpy(), noise)
+        if config.teacher_warp:
+            stream = rng.stream(config.seed, "teacher warp", iteration)
+            moves = config.teacher_warp * stream.standard_normal((2 * bank.batch_size, warp.NUM_MOVES), np.float32)
+            maps = warp.matrices(tf.constant(moves), config.data.image_shape).numpy().reshape(2, -1, 2, 3)
+        return TeacherRound(student.pool(iteration, bank.batch_size).numpy(), noise, maps)
 
     return [one(bank.iterations + i) for i in range(count)]
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from datalens_tf.models.warp import NUM_MOVES, OfNormal, WarpedGenerator, affine_warp, matrices
+from datalens_tf.models.warp import NUM_MOVES, OfNormal, WarpedGenerator, affine_warp, matrices, warp_places
 from tests.models.factor_generators import SHAPE, generator, latents
 
 
@@ -22,6 +22,15 @@ def test_shifts_and_turns_are_what_they_are_called(moves, expected):
     image = np.random.default_rng(1).random((8, 8, 1)).astype(np.float32)
     warped = affine_warp(tf.constant(image[None]), matrices(tf.constant([moves], tf.float32), SHAPE))[0]
     np.testing.assert_allclose(warped, expected(image), atol=1e-4)
+
+
+def test_places_of_batches_are_warped_as_one_by_one():
+    rng = np.random.default_rng(2)
+    images = rng.random((5, 3, 8, 6, 2)).astype(np.float32)
+    maps = matrices(tf.constant(rng.standard_normal((3, 6)), tf.float32), (8, 6, 2))
+    found = warp_places(tf.constant(images), maps)
+    for batch, wanted in zip(images, found):
+        np.testing.assert_allclose(wanted, affine_warp(tf.constant(batch), maps), atol=1e-6)
 
 
 @pytest.mark.parametrize("grain", [0.0, 5.0])

@@ -1,9 +1,11 @@
 """Small banks of teachers."""
 
 import numpy as np
+import tensorflow as tf
 
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
+from datalens_tf.models.warp import NUM_MOVES, matrices
 from datalens_tf.training.teachers import TeacherBank, TeacherRound
 from tests.training import tiny
 
@@ -26,5 +28,13 @@ def make_rounds(count, seed=0, size=3):
              rng.normal(0, 0.3, (2 * size, 8, 8, 1)).astype(np.float32)) for _ in range(count)]
 
 
-def from_images(rounds):
-    return [TeacherRound(fakes, noise) for fakes, noise in rounds]
+def from_images(rounds, warp=0.0):
+    """Rounds of these fakes and noise, with warps of that strength."""
+    return [TeacherRound(fakes, noise, make_maps(number, len(fakes), warp)) for number, (fakes, noise)
+            in enumerate(rounds)]
+
+
+def make_maps(seed, size, warp):
+    """Maps [2, size, 2, 3] for real and fake images, or None."""
+    moves = warp * np.random.default_rng(seed).standard_normal((2 * size, NUM_MOVES)).astype(np.float32)
+    return matrices(tf.constant(moves), (8, 8, 1)).numpy().reshape(2, size, 2, 3) if warp else None

@@ -10,19 +10,22 @@ import tensorflow as tf
 
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import CheckpointError, TrainingDivergedError
+from datalens_tf.models.warp import affine_warp
 from datalens_tf.training import teachers
+from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherRound, adam, build_teachers
+from datalens_tf.training.trainer import teacher_rounds
 from tests.models.keras_layers import keras_conv, keras_dense, label_planes
 from tests.training import tiny
-from tests.training.banks import arrays, from_images, make_bank, make_rounds
+from tests.training.banks import arrays, from_images, make_bank, make_maps, make_rounds
 
 CONFIG = tiny.CONFIG
 
 
-def advance(bank, count=2, seed=0):
+def advance(bank, count=2, seed=0, warp=0.0):
     rng = np.random.default_rng(seed)
     images = tf.constant(rng.uniform(size=(CONFIG.batch_size, 8, 8, 1)), tf.float32)
-    return bank.advance(from_images(make_rounds(count, seed, bank.batch_size)), images,
+    return bank.advance(from_images(make_rounds(count, seed, bank.batch_size), warp), images,
                         tf.constant([0, 1, 2], tf.int64), seed)
 
 
@@ -80,7 +83,13 @@ def test_adam_equals_keras(kind, later):
         state = [weight, m, v]
 
 
-def test_optimizer_steps_equal_a_loop_over_keras_models():
+@pytest.mark.parametrize("warp", [0.0, 3.0])
+def test_optimizer_steps_equal_a_loop_over_keras_models(warp):
+    def warped(images, side, number):
+        maps = make_maps(number, 3, warp)
+        return tf.constant(images) if maps is None else affine_warp(
+            tf.constant(images, tf.float32), tf.constant(maps[side]))
+
     data = tiny.dataset(12)
     bank = make_bank(data, chunk_size=2)
     ensemble = build_teachers(CONFIG, CONFIG.num_teachers)
@@ -88,14 +97,14 @@ def test_optimizer_steps_equal_a_loop_over_keras_models():
         variable.assign(value)
     loop = [KerasTeacher(ensemble, t) for t in range(CONFIG.num_teachers)]
     rounds = make_rounds(2)
-    _, losses = bank.advance(from_images(rounds))
+    _, losses = bank.advance(from_images(rounds, warp))
     partitions = partition_indices(12, CONFIG.num_teachers, CONFIG.partition_seed)
     for t, keras in enumerate(loop):
         classes = data.labels[partitions[t]]
         for i, (fakes, noise) in enumerate(rounds):
-            real = data.images[partitions[t]] / np.float32(255) + noise[:3]
-            fake = np.stack([fakes[j, label] for j, label in enumerate(classes)]) + noise[3:]
-            loss = keras.step(tf.constant(real), tf.constant(fake), tf.one_hot(classes, 3))
+            real = warped(data.images[partitions[t]] / np.float32(255), 0, i) + noise[:3]
+            fake = warped(np.stack([fakes[j, label] for j, label in enumerate(classes)]), 1, i) + noise[3:]
+            loss = keras.step(real, fake, tf.one_hot(classes, 3))
             assert losses[t, i] == pytest.approx(loss, rel=1e-5)
     for variable, value in zip(ensemble.trainable_variables, arrays(bank)):
         variable.assign(value)
@@ -112,8 +121,9 @@ def test_optimizer_steps_equal_a_loop_over_keras_models():
             np.testing.assert_allclose(got.gamma[t], norm.gamma, atol=tolerance)
 
 
-@pytest.mark.parametrize("chunk_size,in_file", [(1, False), (3, False), (4, False), (3, True)])
-def test_replacing_one_record_leaves_every_other_teacher_bit_identical(tmp_path, chunk_size, in_file):
+@pytest.mark.parametrize("chunk_size,in_file,warp", [
+    (1, False, 0.0), (3, False, 0.0), (4, False, 0.0), (3, True, 0.0), (3, False, 3.0)])
+def test_replacing_one_record_leaves_every_other_teacher_bit_identical(tmp_path, chunk_size, in_file, warp):
     data, victim = tiny.dataset(20), 7
     other = tiny.dataset(20)
     other.images[victim] = 255 - other.images[victim]
@@ -122,7 +132,7 @@ def test_replacing_one_record_leaves_every_other_teacher_bit_identical(tmp_path,
              for name, d in (("data", data), ("other", other))]
     for step in range(3):
         for bank in banks:
-            advance(bank, seed=step)
+            advance(bank, seed=step, warp=warp)
     partitions = partition_indices(20, CONFIG.num_teachers, CONFIG.partition_seed)
     owner = int(np.argwhere(partitions == victim)[0, 0])
     rest = [t for t in range(CONFIG.num_teachers) if t != owner]
@@ -131,15 +141,17 @@ def test_replacing_one_record_leaves_every_other_teacher_bit_identical(tmp_path,
     assert any(not np.array_equal(a[owner], b[owner]) for a, b in zip(*map(arrays, banks)))
 
 
-def test_vote_sums_of_neighbouring_data_sets_stay_within_the_sensitivity():
+@pytest.mark.parametrize("warp", [0.0, 3.0])
+def test_vote_sums_of_neighbouring_data_sets_stay_within_the_sensitivity(warp):
     data, other = tiny.dataset(20), tiny.dataset(20)
     other.images[3], other.labels[3] = 0, 2
-    sums = [advance(make_bank(d))[0] for d in (data, other)]
+    sums = [advance(make_bank(d), warp=warp)[0] for d in (data, other)]
     assert 0 < np.linalg.norm(sums[0] - sums[1]) <= CONFIG.mechanism().l2_sensitivity(CONFIG.batch_size)
 
 
-def test_vote_sum_is_that_of_all_teachers_whatever_the_chunks():
-    sums = [advance(make_bank(tiny.dataset(20), chunk_size=size))[0] for size in (1, 3, 4)]
+@pytest.mark.parametrize("warp", [0.0, 3.0])
+def test_vote_sum_is_that_of_all_teachers_whatever_the_chunks(warp):
+    sums = [advance(make_bank(tiny.dataset(20), chunk_size=size), warp=warp)[0] for size in (1, 3, 4)]
     np.testing.assert_array_equal(sums[0], sums[1])
     np.testing.assert_array_equal(sums[0], sums[2])
     assert np.all(np.abs(sums[0]) <= CONFIG.num_teachers) and np.abs(sums[0]).sum() > 0
@@ -222,6 +234,18 @@ def test_instance_noise_off_means_off():
         np.testing.assert_array_equal(a, b)
 
 
+def test_warps_are_public_and_new_for_each_step_and_none_without_the_setting():
+    def maps(config, data):
+        bank = make_bank(data, config)
+        return [shared.maps for shared in teacher_rounds(config, bank, Student(config), 2)]
+
+    assert maps(CONFIG, tiny.dataset()) == [None, None]
+    config = CONFIG.replace(teacher_warp=1.5)
+    found, others = (maps(config, tiny.dataset(seed=seed)) for seed in (0, 1))
+    np.testing.assert_array_equal(found, others)
+    assert found[0].shape == (2, 3, 2, 3) and len(np.unique(np.stack(found)[..., 0, 0])) == 12
+
+
 @pytest.mark.slow
 def test_mixed_precision_stays_close_to_float32():
     banks = [make_bank(tiny.dataset(20), CONFIG.replace(precision=p)) for p in ("float32", "mixed_bfloat16")]
@@ -286,7 +310,7 @@ for device in ("CPU:0", "CPU:1"):
 
         chunk.advance = spy
         bank._idle(tiny.CONFIG.num_teachers).append(chunk)
-        rounds = [shared.patches() for shared in from_images(make_rounds(2))]
+        rounds = [shared.shared() for shared in from_images(make_rounds(2))]
         votes, losses = bank._visit(0, bank._batch_positions(2), rounds, tf.ones([3, 8, 8, 1]) / 2,
                                     tf.constant([0, 1, 2], tf.int64), 1)
     sums.append((votes, losses, [array.tobytes() for array in bank._storage.read(0)]))
