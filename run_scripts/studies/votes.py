@@ -1,0 +1,112 @@
+"""What changes to DataLens' votes and to its training are worth, with few teachers and a large epsilon: a table.
+
+    python run_scripts/studies/votes.py --output_dir OUT [--dataset mnist] [--variants NAME ...] [--seeds 0 1 2]
+        [--num_teachers 400] [--records_per_teacher 15] [--warp 1.5] [--grain 0.5]
+
+Teachers are a tenth as many as in the preset for epsilon 1, each with as many records and as much of the noise, so that
+votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant that changes the sensitivity has
+noise of the same multiplier: all rows cost the same, but for `little_noise`, which shows what noise costs. The
+classifier learns from 20,000 images, as they are and with a warp and grain, for 4 epochs, and is tested on the last
+10,000 *training* records, which teachers never see. OUT keeps the runs; those that were interrupted are continued.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import statistics
+
+import dp_accounting
+from poses import drawn
+
+from datalens_tf.accounting import accountants
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.registry import load_dataset
+from datalens_tf.methods.datalens import DataLensConfig
+from datalens_tf.methods.registry import preset, synthesizer
+from datalens_tf.serving.export import load_generator
+from datalens_tf.training.classifier import train_on_synthetic
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "preset": {},
+    "no_threshold": {"vote_threshold": None},
+    "teacher_warp": {"teacher_warp": 1.0},
+    "both": {"vote_threshold": None, "teacher_warp": 1.0},
+    "longer_average": {"vote_threshold": None, "ema_decay": 0.97},
+    "signs": {"quantization": "sign"},
+    "clip_2e-6": {"clip": 2e-6},
+    "all_coordinates": {"vote_threshold": None, "top_k": None},
+    "few_coordinates": {"vote_threshold": None, "top_k": 50},
+    "sixty_images": {"vote_threshold": None, "batch_size": 60},
+    "little_noise": {"vote_threshold": None, "noise_stddev": 20.0},
+}
+HELD_OUT, STEPS = 10_000, 149
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--dataset", default="mnist", help="one that has a preset of DataLens")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="NAME",
+                        help=", ".join(VARIANTS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--num_teachers", type=int, default=400)
+    parser.add_argument("--records_per_teacher", type=int, default=15)
+    parser.add_argument("--num_steps", type=int, default=STEPS)
+    parser.add_argument("--warp", type=float, default=1.5)
+    parser.add_argument("--grain", type=float, default=0.5)
+    parser.add_argument("--num_images", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, default=4)
+    args = parser.parse_args()
+    records = load_dataset(args.dataset)
+    print("| variant | epsilon | as they are | mean | with warp and grain | mean |\n|---|---|---|---|---|---|")
+    for name in args.variants:
+        found = [accuracies(trained(name, seed, records, args), records, seed, args) for seed in args.seeds]
+        run = args.output_dir / f"{args.dataset}_{name}_seed{args.seeds[0]}"
+        epsilon = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["epsilon"]
+        columns = (f"{', '.join(f'{one:.4f}' for one in column)} | {statistics.mean(column):.4f}"
+                   for column in zip(*found))
+        print(f"| {name} | {epsilon:.2f} | {' | '.join(columns)} |", flush=True)
+
+
+def trained(name: str, seed: int, records: Dataset, args: argparse.Namespace) -> pathlib.Path:
+    """The folder of a variant's run, which is trained where it is not."""
+    folder: pathlib.Path = args.output_dir / f"{args.dataset}_{name}_seed{seed}"
+    if not (folder / "privacy.json").exists():
+        count = args.num_teachers * args.records_per_teacher
+        synthesizer("datalens")(settings(name, seed, records.image_shape, args), run_dir=folder).fit(
+            records.images[:count], records.labels[:count], num_classes=records.num_classes)
+    return folder
+
+
+def settings(name: str, seed: int, image_shape: tuple[int, int, int], args: argparse.Namespace) -> DataLensConfig:
+    """The preset with few teachers and a variant's changes, its noise scaled to the sensitivity, for so many steps."""
+    usual = preset(args.dataset, 1.0)
+    usual = usual.replace(num_teachers=args.num_teachers, seed=seed, num_steps=args.num_steps, output_contrast=2.0,
+                          noise_stddev=usual.noise_stddev * args.num_teachers / usual.num_teachers)
+    config = usual.replace(image_shape=image_shape, **VARIANTS[name])
+    if "noise_stddev" not in VARIANTS[name]:
+        config = config.replace(noise_stddev=usual.noise_stddev * sensitivity(config) / sensitivity(usual))
+    event = dp_accounting.GaussianDpEvent(config.noise_scale / sensitivity(config))
+    epsilon = accountants.epsilon(event, args.num_steps, config.delta, config.accountant, config.adjacency)
+    return config.replace(epsilon=math.ceil(100 * epsilon) / 100)
+
+
+def sensitivity(config: DataLensConfig) -> float:
+    """What a record changes the votes on a batch by, at most."""
+    return config.mechanism().l2_sensitivity(config.batch_size)
+
+
+def accuracies(folder: pathlib.Path, records: Dataset, seed: int, args: argparse.Namespace) -> tuple[float, float]:
+    """Accuracies by images as they are, and with the warp and grain."""
+    generator, test = load_generator(folder / "generator"), slice(-HELD_OUT, None)
+    found = []
+    for warp, grain in ((0.0, 0.0), (args.warp, args.grain)):
+        images, labels = drawn(generator, warp, grain, args.num_images, seed)
+        found.append(train_on_synthetic(images, labels, records.images[test], records.labels[test],
+                                        records.num_classes, epochs=args.epochs, seed=seed).accuracy)
+    return found[0], found[1]
+
+
+if __name__ == "__main__":
+    main()
