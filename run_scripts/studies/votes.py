@@ -4,10 +4,11 @@
         [--num_teachers 400] [--records_per_teacher 15] [--warp 1.5] [--grain 0.5]
 
 Teachers are a tenth as many as in the preset for epsilon 1, each with as many records and as much of the noise, so that
-votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant that changes the sensitivity has
-noise of the same multiplier: all rows cost the same, but for `little_noise`, which shows what noise costs. The
-classifier learns from 20,000 images, as they are and with a warp and grain, for 4 epochs, and is tested on the last
-10,000 *training* records, which teachers never see. OUT keeps the runs; those that were interrupted are continued.
+votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant that changes the sensitivity or
+the number of steps has noise in proportion to the one and to the root of the other: all rows cost the same, but for
+`little_noise`, which shows what noise costs. The classifier learns from 20,000 images, as they are and with a warp and
+grain, for 4 epochs, and is tested on the last 10,000 *training* records, which teachers never see. OUT keeps the runs;
+those that were interrupted are continued.
 """
 
 import argparse
@@ -41,6 +42,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "all_coordinates": {"vote_threshold": None, "top_k": None},
     "few_coordinates": {"vote_threshold": None, "top_k": 50},
     "sixty_images": {"vote_threshold": None, "batch_size": 60},
+    "five_images": {"vote_threshold": None, "batch_size": 5, "num_steps": 447},
+    "three_times_the_steps": {"vote_threshold": None, "num_steps": 447},
     "little_noise": {"vote_threshold": None, "noise_stddev": 20.0},
 }
 HELD_OUT, STEPS = 10_000, 149
@@ -89,9 +92,10 @@ def settings(name: str, seed: int, image_shape: tuple[int, int, int], args: argp
                           noise_stddev=usual.noise_stddev * args.num_teachers / usual.num_teachers)
     config = usual.replace(image_shape=image_shape, **VARIANTS[name])
     if "noise_stddev" not in VARIANTS[name]:
-        config = config.replace(noise_stddev=usual.noise_stddev * sensitivity(config) / sensitivity(usual))
+        more_steps = math.sqrt(config.num_steps / usual.num_steps)
+        config = config.replace(noise_stddev=usual.noise_stddev * more_steps * sensitivity(config) / sensitivity(usual))
     event = dp_accounting.GaussianDpEvent(config.noise_scale / sensitivity(config))
-    epsilon = accountants.epsilon(event, args.num_steps, config.delta, config.accountant, config.adjacency)
+    epsilon = accountants.epsilon(event, config.num_steps, config.delta, config.accountant, config.adjacency)
     return config.replace(epsilon=math.ceil(100 * epsilon) / 100)
 
 
