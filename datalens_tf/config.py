@@ -391,8 +391,8 @@ class MethodConfig(RunConfig):
         "digit's usual variation. It is a public prior: training does not see it, and it costs no privacy.",
         at_least(0))
     output_grain: float = setting(
-        0.0, "Mean standard deviation of the noise on what is not black in exported images, in [0, 1]. Classifiers "
-        "then learn less of what only synthetic images have; `--for looking` leaves it out.", between(0, 1))
+        0.0, "Mean standard deviation of the noise on exported images, in [0, 1]. Classifiers then learn less of what "
+        "only synthetic images have; `--for looking` leaves it out.", between(0, 1))
     student_learning_rate: float = setting(1e-3, "Learning rate of the generator's Adam.", positive)
     student_beta_1: float = setting(0.5, "Beta 1 of the generator's Adam.", between(0, 1, open_high=True))
     student_beta_2: float = setting(0.999, "Beta 2 of the generator's Adam.", between(0, 1, open_high=True))

@@ -311,7 +311,7 @@ def _posed(generator: Any, config: MethodConfig) -> tuple[Any, str]:
         return generator, config.latent_distribution
     source = warps.OfNormal(generator) if config.latent_distribution == "uniform" else generator
     shape = config.data.image_shape
-    return warps.WarpedGenerator(shape, [source], config.output_warp, config.output_grain), "normal"
+    return warps.WarpedGenerator(shape, [source], config.output_warp, config.output_grain, on_black=True), "normal"
 
 
 class Learner(abc.ABC):

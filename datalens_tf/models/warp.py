@@ -9,7 +9,7 @@ import tensorflow as tf
 NUM_MOVES = 6
 # Their standard deviations: radians, slope, logarithms, and shares of the height and the width.
 _SPREAD = (0.1, 0.1, 0.07, 0.07, 0.8 / 28, 0.8 / 28)
-# Pixels up to here are background, which has no grain.
+# Pixels up to here are black.
 _BLACK = 0.02
 
 
@@ -25,13 +25,15 @@ class WarpedGenerator(tf.Module):
       warp: how far images are moved, in units of a handwritten digit's usual variation; 0 for not at all.
       grain: standard deviation of the noise on pixels, on average: an image's own is uniform from 0 to twice as much.
         Smooth images teach a classifier to rely on smoothness, which real ones do not have. 0 for none.
+      on_black: whether black pixels have grain. Sources whose backgrounds are not quite black show what they are.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], sources: Sequence[tf.Module], warp: float,
-                 grain: float = 0.0, name: str | None = None):
+                 grain: float = 0.0, on_black: bool = False, name: str | None = None):
         super().__init__(name=name)
         height, width, channels = image_shape
         self.image_shape, self.sources, self.warp, self.grain = (height, width, channels), list(sources), warp, grain
+        self.on_black = on_black
         self._of_sources = max(source.latent_dim for source in self.sources)
 
     @property
@@ -42,7 +44,8 @@ class WarpedGenerator(tf.Module):
     def __call__(self, inputs, training: bool = False):
         images, noise = self._warped(*inputs)
         if self.grain:
-            images = grained(images, 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images)))
+            levels, noise = 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images))
+            images = grained(images, levels, noise, self.on_black)
         return images
 
     def to_look_at(self, inputs) -> tf.Tensor:
@@ -74,10 +77,10 @@ class OfNormal(tf.Module):
         return self.generator([2 * _uniform(latents) - 1, labels], training=training)
 
 
-def grained(images: tf.Tensor, levels: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """Images [n, H, W, C] with normal noise of these levels [n] where they are not black, cut off at 0 and 1."""
+def grained(images: tf.Tensor, levels: tf.Tensor, noise: tf.Tensor, on_black: bool) -> tf.Tensor:
+    """Images [n, H, W, C] with normal noise of these levels [n], where they are black or not, cut off at 0 and 1."""
     noisy = tf.clip_by_value(images + levels[:, None, None, None] * noise, 0.0, 1.0)
-    return tf.where(images > _BLACK, noisy, images)
+    return noisy if on_black else tf.where(images > _BLACK, noisy, images)
 
 
 def _uniform(normal: tf.Tensor) -> tf.Tensor:

@@ -64,7 +64,7 @@ def drawn(generator: LoadedGenerator, warp: float, grain: float, count: int, see
     source: tf.Module = Released(generator.model, generator.latent_dim)
     if generator.latent_distribution == "uniform":
         source = OfNormal(source)
-    module = WarpedGenerator(tuple(generator.image_shape), [source], warp, grain)
+    module = WarpedGenerator(tuple(generator.image_shape), [source], warp, grain, on_black=True)
     posed = tf.function(module)
     stream = np.random.default_rng(seed)
     labels = np.arange(count) % generator.num_classes

@@ -99,6 +99,16 @@ def test_grain_is_noise_of_each_images_own_level_where_there_is_something():
     assert levels.max() < 0.08 * 2 and np.quantile(levels, 0.1) < 0.02 < 0.06 < np.quantile(levels, 0.9)
 
 
+def test_grain_is_on_black_as_well_where_asked_for():
+    black = WarpedGenerator(SHAPE, [Grey()], 0.0, 0.04, on_black=True)
+    drawn, labels = latents(black, 4000), tf.zeros([4000], tf.int32)
+    left, right = np.split(black([drawn, labels]).numpy(), 2, axis=2)
+    usual = WarpedGenerator(SHAPE, [Grey()], 0.0, 0.04)([drawn, labels])
+    np.testing.assert_array_equal(right, np.split(usual, 2, axis=2)[1])
+    noise = drawn.numpy()[:, -np.prod(SHAPE):].reshape(len(left), *SHAPE)[:, :, :SHAPE[1] // 2]
+    assert np.all((left > 0) == (noise > 0))  # what is below 0 is cut off
+
+
 def test_grain_leaves_the_images_what_they_are():
     source = generator()
     without, made = WarpedGenerator(SHAPE, [source], 1.0), WarpedGenerator(SHAPE, [source], 1.0, 1e-4)
