@@ -393,6 +393,9 @@ class MethodConfig(RunConfig):
     output_grain: float = setting(
         0.0, "Mean standard deviation of the noise on exported images, in [0, 1]. Classifiers then learn less of what "
         "only synthetic images have; `--for looking` leaves it out.", between(0, 1))
+    output_choices: int = setting(
+        1, "Images drawn for each exported one, which is the one in which a classifier is surest to see its label. "
+        "It learned from the generator's images alone, so that it costs no privacy.", between(1, 16))
     student_learning_rate: float = setting(1e-3, "Learning rate of the generator's Adam.", positive)
     student_beta_1: float = setting(0.5, "Beta 1 of the generator's Adam.", between(0, 1, open_high=True))
     student_beta_2: float = setting(0.999, "Beta 2 of the generator's Adam.", between(0, 1, open_high=True))

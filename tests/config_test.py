@@ -172,8 +172,8 @@ def test_every_setting_changes_the_digest():
                "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
                "classes": ("a", "b"), "unit": "patient",
                "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
-               "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "num_owners": 3, "owner_tolerance": 2,
-               "noise": "gaussian", "quantization": "sign"}
+               "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "output_choices": 2, "num_owners": 3,
+               "owner_tolerance": 2, "noise": "gaussian", "quantization": "sign"}
     needed = {"num_owners": {"noise": "gaussian"}, "owner_tolerance": {"noise": "gaussian", "num_owners": 3}}
     digests = {config_digest(base.to_json())}
     for field in dataclasses.fields(base):

@@ -53,8 +53,8 @@ def _add_sample_arguments(parser: Parser) -> None:
 def _add_export_arguments(parser: Parser) -> None:
     parser.add_argument("--run_dir", required=True, help="the run folder")
     parser.add_argument("--output_dir", required=True, help="parent folder of the versions")
-    for name in ("output_warp", "output_grain"):
-        parser.add_argument(f"--{name}", type=float, default=None, metavar="X",
+    for name, kind in {"output_warp": float, "output_grain": float, "output_choices": int}.items():
+        parser.add_argument(f"--{name}", type=kind, default=None, metavar="N" if kind is int else "X",
                             help="as in train, for a run that was trained without")
     parser.add_argument("--step", type=int, default=None,
                         help="the generator as it was after this step, with the smaller epsilon of the charges until "
@@ -129,7 +129,8 @@ def _export(args: argparse.Namespace) -> None:
             raise InvalidArgumentError(f"Cannot read --license_file={args.license_file}: {error}.") from error
     run = common.load_run(pathlib.Path(args.run_dir))
     print(run.export(args.output_dir, version=args.version, step=args.step, license_text=terms,
-                     with_metrics=args.with_metrics, output_warp=args.output_warp, output_grain=args.output_grain))
+                     with_metrics=args.with_metrics, output_warp=args.output_warp, output_grain=args.output_grain,
+                     output_choices=args.output_choices))
 
 
 def _convert(args: argparse.Namespace) -> None:

@@ -30,11 +30,11 @@ with epy.lazy_imports():
     from datalens_tf.data import datasets, image_grid
     from datalens_tf.data import identity as identities
     from datalens_tf.mechanisms import noise as noises
-    from datalens_tf.models import warp as warps
     from datalens_tf.serving import export as exports
     from datalens_tf.serving import model_card, sampling, signatures
     from datalens_tf.training import callbacks as training_callbacks
     from datalens_tf.training import loop as loops
+    from datalens_tf.training import posing
     from datalens_tf.training import run_folder as run_folders
 
 if typing.TYPE_CHECKING:  # Help must not wait for numpy.
@@ -84,8 +84,8 @@ class Synthesizer(abc.ABC):
 
     @abc.abstractmethod
     def export(self, directory: str, *, version: int = 1, step: int | None = None, license_text: str | None = None,
-               with_metrics: bool = False, output_warp: float | None = None, output_grain: float | None = None
-               ) -> pathlib.Path:
+               with_metrics: bool = False, output_warp: float | None = None, output_grain: float | None = None,
+               output_choices: int | None = None) -> pathlib.Path:
         """Writes the generator as a SavedModel `<directory>/<version>/` with its statement and card; returns the path.
 
         Args:
@@ -96,8 +96,8 @@ class Synthesizer(abc.ABC):
           license_text: the terms under which the generator is handed out.
           with_metrics: the card says how useful the data is, as an evaluation on real records found. Epsilon does not
             cover that: only where those records may be shared.
-          output_warp, output_grain: as the settings of these names, for a run that was trained without; by default
-            images are those of the run.
+          output_warp, output_grain, output_choices: as the settings of these names, for a run that was trained
+            without; by default images are those of the run.
         """
 
 
@@ -236,17 +236,18 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
 
     def export(self, directory: _files.PathLike, *, version: int = 1, step: int | None = None,
                license_text: str | None = None, with_metrics: bool = False, output_warp: float | None = None,
-               output_grain: float | None = None) -> pathlib.Path:
+               output_grain: float | None = None, output_choices: int | None = None) -> pathlib.Path:
         statement = self.privacy_statement()
         if not (self.folder.generator / "1").is_dir():
             raise CheckpointError(f"{self.folder.path} holds no generator: train to the end first.")
         terms = {} if license_text is None else {"LICENSE": license_text}
-        if output_warp is not None or output_grain is not None:
+        poses = {name: value for name, value in (("output_warp", output_warp), ("output_grain", output_grain),
+                                                 ("output_choices", output_choices)) if value is not None}
+        if poses:
             if step is not None or with_metrics:
-                raise InvalidArgumentError("Expected --output_warp or --output_grain without --step and "
-                                           "--with_metrics: they are for the run's last generator, and what was "
-                                           "evaluated has neither.")
-            return self._export_posed(output_warp or 0.0, output_grain or 0.0, directory, version, statement, terms)
+                raise InvalidArgumentError(f"Expected --{next(iter(poses))} without --step and --with_metrics: it is "
+                                           "for the run's last generator, and what was evaluated is that without.")
+            return self._export_posed(poses, directory, version, statement, terms)
         if step is not None:
             if with_metrics:
                 raise InvalidArgumentError(f"Expected step={step} without metrics: what was evaluated is the generator "
@@ -256,15 +257,16 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         return exports.copy_export(self.folder.generator / "1", directory, version=version, assets={
             **_statement_files(statement, model, self._ledger(), self._metrics() if with_metrics else None), **terms})
 
-    def _export_posed(self, warp: float, grain: float, directory: _files.PathLike, version: int,
+    def _export_posed(self, poses: Mapping[str, Any], directory: _files.PathLike, version: int,
                       statement: dict[str, Any], terms: Mapping[str, str]) -> pathlib.Path:
-        """Exports the generator with a warp and grain around it: post-processing, under the same statement."""
+        """Exports the generator with these settings around it: post-processing, under the same statement."""
         loaded = exports.load_generator(self.folder.generator)
         if "looking" in loaded.model.signatures:
-            raise InvalidArgumentError(f"Expected no --output_warp={warp:g} and --output_grain={grain:g}: the images "
-                                       f"of {self.folder.path} have a warp or grain already. Leave them out.")
-        config = self.config.replace(output_warp=warp, output_grain=grain)
-        generator, distribution = _posed(signatures.Released(loaded.model, loaded.latent_dim), config)
+            given = " and ".join(f"--{name}={value:g}" for name, value in poses.items())
+            raise InvalidArgumentError(f"Expected no {given}: the images of {self.folder.path} have a warp, grain or a "
+                                       "choice already. Leave out what is given.")
+        generator, distribution = posing.posed(
+            signatures.Released(loaded.model, loaded.latent_dim), self.config.replace(**poses))
         return self._write(generator, distribution, directory, statement, self._ledger(), terms=terms, version=version,
                            class_names=loaded.class_names)
 
@@ -291,7 +293,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
     def _write_generator(self, student: Trained, directory: _files.PathLike, statement: dict[str, Any],
                          ledger: bytes | None, **options: Any) -> pathlib.Path:
         """Writes a generator to hand out, with its statement."""
-        generator, distribution = _posed(student.released(), self.config)
+        generator, distribution = posing.posed(student.released(), self.config)
         return self._write(generator, distribution, directory, statement, ledger, **options)
 
     def _write(self, generator: Any, distribution: str, directory: _files.PathLike, statement: dict[str, Any],
@@ -303,15 +305,6 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.data.num_classes,
             latent_distribution=distribution, class_names=class_names, **options,
             assets={**_statement_files(statement, model, ledger), "LICENSE": model_card.LICENSE, **(terms or {})})
-
-
-def _posed(generator: Any, config: MethodConfig) -> tuple[Any, str]:
-    """A generator with the warp and the grain of the settings around it, and the distribution of its latents."""
-    if not (config.output_warp or config.output_grain):
-        return generator, config.latent_distribution
-    source = warps.OfNormal(generator) if config.latent_distribution == "uniform" else generator
-    shape = config.data.image_shape
-    return warps.WarpedGenerator(shape, [source], config.output_warp, config.output_grain, on_black=True), "normal"
 
 
 class Learner(abc.ABC):

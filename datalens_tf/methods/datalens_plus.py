@@ -52,11 +52,12 @@ with epy.lazy_imports():
     import numpy as np
     import tensorflow as tf
 
+    from datalens_tf import rng
     from datalens_tf.accounting import statement as statements
     from datalens_tf.data import datasets
     from datalens_tf.mechanisms import correct_counts, mean_embedding
     from datalens_tf.models import warp as warps
-    from datalens_tf.training import classifier, feature_network
+    from datalens_tf.training import classifier, feature_network, posing
     from datalens_tf.training import releases as paid_releases
 
 CHOOSE_WHEN = "you want the most useful pictures for your budget, and have 1,000 records or more"
@@ -107,6 +108,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
     latent_distribution: str = setting("normal", "Distribution of the latents: normal.", one_of("normal"))
     output_warp: float = setting(0.0, "It is 0: candidates have warps of their own.")
     output_grain: float = setting(0.0, "It is 0: candidates have grain of their own.")
+    output_choices: int = setting(1, "It is 1: the records choose among candidates.")
 
     GROUP: typing.ClassVar[str] = "mechanism"
     CHOSEN: typing.ClassVar[str] = (
@@ -126,6 +128,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         for name in ("output_warp", "output_grain"):
             _validate.require(getattr(self, name) == 0, name, getattr(self, name),
                               f"to be 0 for {self.method}, whose candidates have warps and grain of their own")
+        _validate.require(self.output_choices == 1, "output_choices", self.output_choices,
+                          f"to be 1 for {self.method}, whose images are of the candidate that records chose")
         v = _validate
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
         used = {source for sources, _, _ in self.choices for source in sources}
@@ -288,7 +292,6 @@ _LEARNED = (" and of those of a network that learned from synthetic images alone
             "squared length),")
 _CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most {clusters:g} * "
              "{covariance_clip:g}, those of products in these by at most {squares}{cluster_clip:g}^2,")
-_CHUNK = 1000  # images drawn at once
 
 
 class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
@@ -360,7 +363,9 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         else:
             source = warps.WarpedGenerator(config.data.image_shape, [gaussians], config.learned_warp)
             with self._ending_at_once("while features were learned", self.folder.path):
-                network.fit(*_draw(config, source, config.selection_images, "features"), config.selection_epochs)
+                stream = rng.stream(config.seed, "features")
+                network.fit(*posing.draw(source, config.data, stream, config.selection_images),
+                            config.selection_epochs)
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
 
@@ -436,22 +441,10 @@ class Fitted:
 
     def draw(self, count: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
         """Images uint8 [count, H, W, C] and labels [count] in turn, by a public stream of that name."""
-        return _draw(self._config, self.released(), count, purpose)
+        return posing.draw(self.released(), self._config.data, rng.stream(self._config.seed, purpose), count)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, without grain: uint8 [Y, per_class, H, W, C], one row per class."""
-        images, _ = _draw(self._config, _validate.known("candidate", self._smooth, "to be chosen first"),
-                          self._config.data.num_classes * per_class, "grid")
-        return images.reshape(per_class, self._config.data.num_classes, *self._config.data.image_shape).swapaxes(0, 1)
-
-
-def _draw(config: DataLensPlusConfig, generator: warps.WarpedGenerator, count: int, purpose: str
-          ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws images; see `Fitted.draw`."""
-    stream, labels = rng.stream(config.seed, purpose), np.arange(count) % config.data.num_classes
-    images = np.empty((count, *config.data.image_shape), np.uint8)
-    for start in range(0, count, _CHUNK):
-        chunk = labels[start:start + _CHUNK]
-        latents = stream.standard_normal((len(chunk), generator.latent_dim), np.float32)
-        images[start:start + _CHUNK] = np.round(255 * generator([tf.constant(latents), tf.constant(chunk)]).numpy())
-    return images, labels
+        data, smooth = self._config.data, _validate.known("candidate", self._smooth, "to be chosen first")
+        images, _ = posing.draw(smooth, data, rng.stream(self._config.seed, "grid"), data.num_classes * per_class)
+        return images.reshape(per_class, data.num_classes, *data.image_shape).swapaxes(0, 1)

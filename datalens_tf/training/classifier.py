@@ -232,6 +232,11 @@ class QuickClassifier:
                 chosen = order[start:start + _QUICK_BATCH]
                 self._step(tf.constant(data.images[chosen]), tf.constant(data.labels[chosen]))
 
+    @property
+    def network(self) -> tf.keras.Model:
+        """Images float32 in [0, 1] to logits, as it has learned them."""
+        return self._model
+
     def weights(self) -> list[np.ndarray]:
         """Arrays of all that it has learned."""
         weights: list[np.ndarray] = self._model.get_weights()

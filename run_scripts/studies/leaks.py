@@ -103,10 +103,10 @@ def accuracies(leak: str, seed: int, records: Dataset, args: argparse.Namespace)
     with tempfile.TemporaryDirectory(dir=args.output_dir, prefix="not_private_") as folder, leaking(leak):
         slots = max(1, args.num_teachers // args.teachers_of_a_slot)
         options = PerformanceOptions(num_threads=1, chunk_size=slots if "moments" in LEAKS[leak] else None)
-        synthesizer("datalens")(votes.settings("preset", seed, records.image_shape, args), run_dir=folder,
-                                options=options).fit(
+        config = votes.settings("preset", seed, records.image_shape, args).replace(num_classes=records.num_classes)
+        synthesizer("datalens")(config, run_dir=folder, options=options).fit(
             records.images[:count], records.labels[:count], num_classes=records.num_classes)
-        images, labels = drawn(load_generator(pathlib.Path(folder) / "generator"), 0.0, 0.0, args.num_images, seed)
+        images, labels = drawn(load_generator(pathlib.Path(folder) / "generator"), config, args.num_images, seed)
     test = slice(-votes.HELD_OUT, None)
     found = train_on_synthetic(images, labels, records.images[test], records.labels[test], records.num_classes,
                                epochs=args.epochs, seed=seed, protocol=dataclasses.replace(FROZEN, every_epoch=True))

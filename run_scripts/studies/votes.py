@@ -1,14 +1,14 @@
 """What changes to DataLens' votes and to its training are worth, with few teachers and a large epsilon: a table.
 
     python run_scripts/studies/votes.py --output_dir OUT [--dataset mnist] [--variants NAME ...] [--seeds 0 1 2]
-        [--num_teachers 400] [--records_per_teacher 15] [--warp 1.5] [--grain 0.5]
+        [--num_teachers 400] [--records_per_teacher 15] [--pose 1.5:0.5:4]
 
 Teachers are a tenth as many as in the preset for epsilon 1, each with as many records and as much of the noise, so that
 votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant that changes the sensitivity or
 the number of steps has noise in proportion to the one and to the root of the other: all rows cost the same, but for
-`little_noise`, which shows what noise costs. The classifier learns from 20,000 images, as they are and with a warp and
-grain, for 4 epochs, and is tested on the last 10,000 *training* records, which teachers never see. OUT keeps the runs;
-those that were interrupted are continued.
+`little_noise`, which shows what noise costs. The classifier learns from 20,000 images, as they are and with a warp,
+grain and a choice, for 4 epochs, and is tested on the last 10,000 *training* records, which teachers never see. OUT
+keeps the runs; those that were interrupted are continued.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import pathlib
 import statistics
 
 import dp_accounting
-from poses import drawn
+from poses import drawn, with_pose
 
 from datalens_tf.accounting import accountants
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.datalens import DataLensConfig
-from datalens_tf.methods.registry import preset, synthesizer
+from datalens_tf.methods.registry import config_from_json, preset, synthesizer
 from datalens_tf.serving.export import load_generator
 from datalens_tf.training.classifier import train_on_synthetic
 
@@ -59,13 +59,12 @@ def main() -> None:
     parser.add_argument("--num_teachers", type=int, default=400)
     parser.add_argument("--records_per_teacher", type=int, default=15)
     parser.add_argument("--num_steps", type=int, default=STEPS)
-    parser.add_argument("--warp", type=float, default=1.5)
-    parser.add_argument("--grain", type=float, default=0.5)
+    parser.add_argument("--pose", default="1.5:0.5:4", metavar="WARP:GRAIN:CHOICES", help="see poses.py")
     parser.add_argument("--num_images", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=4)
     args = parser.parse_args()
     records = load_dataset(args.dataset)
-    print("| variant | epsilon | as they are | mean | with warp and grain | mean |\n|---|---|---|---|---|---|")
+    print("| variant | epsilon | as they are | mean | posed | mean |\n|---|---|---|---|---|---|")
     for name in args.variants:
         found = [accuracies(trained(name, seed, records, args), records, seed, args) for seed in args.seeds]
         run = args.output_dir / f"{args.dataset}_{name}_seed{args.seeds[0]}"
@@ -105,11 +104,12 @@ def sensitivity(config: DataLensConfig) -> float:
 
 
 def accuracies(folder: pathlib.Path, records: Dataset, seed: int, args: argparse.Namespace) -> tuple[float, float]:
-    """Accuracies by images as they are, and with the warp and grain."""
+    """Accuracies by images as they are, and with the pose."""
     generator, test = load_generator(folder / "generator"), slice(-HELD_OUT, None)
     found = []
-    for warp, grain in ((0.0, 0.0), (args.warp, args.grain)):
-        images, labels = drawn(generator, warp, grain, args.num_images, seed)
+    config = config_from_json((folder / "config.json").read_text(encoding="utf-8"))
+    for pose in ("0:0:1", args.pose):
+        images, labels = drawn(generator, with_pose(config, pose), args.num_images, seed)
         found.append(train_on_synthetic(images, labels, records.images[test], records.labels[test],
                                         records.num_classes, epochs=args.epochs, seed=seed).accuracy)
     return found[0], found[1]

@@ -57,7 +57,8 @@ def test_a_server_that_does_not_answer_exits_1(datalens, tmp_path):
 def test_a_run_is_exported_with_a_warp_and_grain_that_it_was_trained_without(finished, tmp_path, datalens):
     words = ["export", "--run_dir", finished, "--output_dir", tmp_path / "moved"]
     refused(datalens(*words, "--output_warp=-1"), "output_warp=-1.0 >= 0")
-    assert datalens(*words, "--output_warp=1", "--output_grain=0.1")[0] == 0
+    refused(datalens(*words, "--output_choices=17"), "output_choices=17")
+    assert datalens(*words, "--output_warp=1", "--output_grain=0.1", "--output_choices=2")[0] == 0
     assert datalens("verify", tmp_path / "moved" / "1")[0] == 0
     for purpose in ("looking", "training"):
         assert datalens("sample", "--model", tmp_path / "moved", "--num_samples", "4", "--for", purpose,

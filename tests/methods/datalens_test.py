@@ -83,10 +83,13 @@ def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_
     late = load_generator(plain.export(tmp_path / "late", output_warp=1.5, output_grain=0.2).parent)
     np.testing.assert_allclose(of(late, latents), of(found, latents), atol=1e-5)
     assert "looking" in late.model.signatures and privacy_of(late) == privacy_of(expected)
-    with pytest.raises(InvalidArgumentError, match="have a warp or grain already"):
+    with pytest.raises(InvalidArgumentError, match="have a warp, grain or a choice already"):
         posed.export(tmp_path / "twice", output_warp=1.0)
     with pytest.raises(InvalidArgumentError, match="without --step"):
         plain.export(tmp_path / "early", output_warp=1.0, step=1)
+    chosen = load_generator(plain.export(tmp_path / "chosen", output_choices=3).parent)
+    assert chosen.latent_dim == 3 * expected.latent_dim + 1 + 6 and privacy_of(chosen) == privacy_of(expected)
+    assert len(chosen.sample(np.arange(1024) % 3)) == 1024  # as many as a request may ask for
     private = DataLens(posed.config.replace(insecure_noise_seed=None), run_dir=tmp_path / "private").fit(
         data.images, data.labels)
     assert all(check.passed is not False for check in verify(private.folder.path))

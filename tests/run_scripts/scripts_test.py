@@ -38,7 +38,7 @@ COMMANDS = {
     "benchmarks/sharded_sums.py": [["--counts", "40", "--workers", "1", "--files", "2", "--plot",
                                     "{tmp}/growth.png"]],
     "benchmarks/training_speed.py": [["--teachers", "4", "--repeats", "1"]],
-    "studies/poses.py": [["--poses", "0:0", "1.5:0.15", "--num_images", "50", "--epochs", "1", "--split", "train"]],
+    "studies/poses.py": [["--poses", "0:0:1", "1.5:0.15:2", "--num_images", "50", "--epochs", "1", "--split", "train"]],
     "studies/votes.py": [["--dataset", "digits", "--output_dir", "{tmp}", "--variants", "preset", "all_coordinates",
                           "--seeds", "0", "--num_teachers", "4", "--records_per_teacher", "9", "--num_steps", "2",
                           "--num_images", "50", "--epochs", "1"]],

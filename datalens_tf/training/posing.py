@@ -1,0 +1,49 @@
+"""What is put around a generator when it is exported: a choice, a warp, grain. Public, and free in privacy."""
+
+import numpy as np
+import tensorflow as tf
+
+from datalens_tf import rng
+from datalens_tf.config import DataSpec, MethodConfig
+from datalens_tf.models.chosen import ChosenGenerator
+from datalens_tf.models.warp import OfNormal, WarpedGenerator
+from datalens_tf.training.classifier import QuickClassifier
+
+_CHUNK = 1000  # images that are drawn at once
+# That the classifier which chooses learns from: as many as choose among DataLens+'s candidates by default.
+_IMAGES, _EPOCHS = 20_000, 6
+
+
+def posed(generator: tf.Module, config: MethodConfig) -> tuple[tf.Module, str]:
+    """A generator with what the settings put around it, and the distribution of its latents.
+
+    The choice is that of a small classifier which has learned from 20,000 images of the generator, with the warp and
+    grain, what they are meant to show: with the generator's own labels it sees what most images of a label have in
+    common, and leaves out those that came out as something else.
+    """
+    choices = config.output_choices if config.data.num_classes > 1 else 1
+    if not (config.output_warp or config.output_grain or choices > 1):
+        return generator, config.latent_distribution
+    source = OfNormal(generator) if config.latent_distribution == "uniform" else generator
+
+    def moved(source: tf.Module) -> WarpedGenerator:
+        return WarpedGenerator(config.data.image_shape, [source], config.output_warp, config.output_grain,
+                               on_black=True)
+
+    if choices > 1:
+        classifier = QuickClassifier(*config.data, config.seed)
+        classifier.fit(*draw(moved(source), config.data, rng.stream(config.seed, "choices"), _IMAGES), _EPOCHS)
+        source = ChosenGenerator(source, classifier.network, choices)
+    return moved(source), "normal"
+
+
+def draw(generator: tf.Module, data: DataSpec, stream: np.random.Generator, count: int
+         ) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [count, H, W, C] of a generator of normal latents, and their labels [count], in turn."""
+    labels = np.arange(count) % data.num_classes
+    images = np.empty((count, *data.image_shape), np.uint8)
+    for start in range(0, count, _CHUNK):
+        chunk = labels[start:start + _CHUNK]
+        latents = stream.standard_normal((len(chunk), generator.latent_dim), np.float32)
+        images[start:start + _CHUNK] = np.round(255 * generator([tf.constant(latents), tf.constant(chunk)]).numpy())
+    return images, labels
