@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 class ChosenGenerator(tf.Module):
-    """Of several images for a label, the one to which a classifier gives the largest probability of this label.
+    """Images of a generator, each the one of several for its label to which a classifier gives this label most surely.
 
     Input shape: latents float32 [n, latent_dim], those of all images; labels integer [n].
     Output shape: images float32 [n, H, W, C] in [0, 1].

@@ -1,4 +1,4 @@
-"""What is put around a generator when it is exported: a choice, a warp, grain. Public, and free in privacy."""
+"""Generators as they are exported: with a choice, a warp and grain around them. Public, and free in privacy."""
 
 import numpy as np
 import tensorflow as tf

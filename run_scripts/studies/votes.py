@@ -44,6 +44,9 @@ VARIANTS: dict[str, dict[str, object]] = {
     "sixty_images": {"vote_threshold": None, "batch_size": 60},
     "five_images": {"vote_threshold": None, "batch_size": 5, "num_steps": 447},
     "three_times_the_steps": {"vote_threshold": None, "num_steps": 447},
+    "slim_teachers": {"vote_threshold": None, "discriminator_filters": 16, "discriminator_units": 128},
+    "slim_teachers_three_times": {"vote_threshold": None, "discriminator_filters": 16, "discriminator_units": 128,
+                                  "num_steps": 447},
     "little_noise": {"vote_threshold": None, "noise_stddev": 20.0},
 }
 HELD_OUT, STEPS = 10_000, 149
