@@ -255,7 +255,8 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
             return self._export_step(directory, version, step, statement["num_records"], terms)
         model = exports.read_metadata(self.folder.generator / "1")
         return exports.copy_export(self.folder.generator / "1", directory, version=version, assets={
-            **_statement_files(statement, model, self._ledger(), self._metrics() if with_metrics else None), **terms})
+            **_statement_files(statement, model, self._ledger(), posing.described(self.config),
+                               self._metrics() if with_metrics else None), **terms})
 
     def _export_posed(self, poses: Mapping[str, Any], directory: _files.PathLike, version: int,
                       statement: dict[str, Any], terms: Mapping[str, str]) -> pathlib.Path:
@@ -265,10 +266,10 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
             given = " and ".join(f"--{name}={value:g}" for name, value in poses.items())
             raise InvalidArgumentError(f"Expected no {given}: the images of {self.folder.path} have a warp, grain or a "
                                        "choice already. Leave out what is given.")
-        generator, distribution = posing.posed(
-            signatures.Released(loaded.model, loaded.latent_dim), self.config.replace(**poses))
+        config = self.config.replace(**poses)
+        generator, distribution = posing.posed(signatures.Released(loaded.model, loaded.latent_dim), config)
         return self._write(generator, distribution, directory, statement, self._ledger(), terms=terms, version=version,
-                           class_names=loaded.class_names)
+                           class_names=loaded.class_names, images=posing.described(config))
 
     def _ledger(self) -> bytes | None:
         """The ledger, which goes with the statement so that others can compute the price again."""
@@ -294,17 +295,18 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
                          ledger: bytes | None, **options: Any) -> pathlib.Path:
         """Writes a generator to hand out, with its statement."""
         generator, distribution = posing.posed(student.released(), self.config)
-        return self._write(generator, distribution, directory, statement, ledger, **options)
+        return self._write(generator, distribution, directory, statement, ledger,
+                           images=posing.described(self.config), **options)
 
     def _write(self, generator: Any, distribution: str, directory: _files.PathLike, statement: dict[str, Any],
-               ledger: bytes | None, *, class_names: Sequence[str], terms: Mapping[str, str] | None = None,
-               **options: Any) -> pathlib.Path:
+               ledger: bytes | None, *, class_names: Sequence[str], images: str,
+               terms: Mapping[str, str] | None = None, **options: Any) -> pathlib.Path:
         """Writes images of latents of this distribution as a SavedModel."""
         model = {**self.config.data._asdict(), "class_names": class_names}
         return exports.export_generator(
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.data.num_classes,
-            latent_distribution=distribution, class_names=class_names, **options,
-            assets={**_statement_files(statement, model, ledger), "LICENSE": model_card.LICENSE, **(terms or {})})
+            latent_distribution=distribution, class_names=class_names, **options, assets={
+                **_statement_files(statement, model, ledger, images), "LICENSE": model_card.LICENSE, **(terms or {})})
 
 
 class Learner(abc.ABC):
@@ -375,10 +377,10 @@ class LoopSynthesizer(RunSynthesizer[Config]):
         return learner.student, statement | {"num_steps": loop.done}
 
 
-def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None,
+def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None, images: str,
                      metrics: dict[str, Any] | None = None) -> dict[str, str | bytes]:
     """Files of an export that say what is promised, for programs, in full, and in short; and the ledger."""
     statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a place there.
     return {**({} if ledger is None else {verification.LEDGER: ledger}),
             "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": statements.render_text(statement),
-            "MODEL_CARD.md": model_card.render_card(statement, model, metrics)}
+            "MODEL_CARD.md": model_card.render_card(statement, model, metrics, images)}

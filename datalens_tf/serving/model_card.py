@@ -28,14 +28,15 @@ _LIMITS = (
     "What is biased in the real data is biased here.")
 
 
-def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics: Mapping[str, Any] | None = None
-                ) -> str:
+def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics: Mapping[str, Any] | None = None,
+                images: str = "") -> str:
     """Markdown, in which the texts of statement, model and metrics are nothing but text.
 
     Args:
       statement: the privacy statement.
       model: the content of the export's `model.json`.
       metrics: the content of `metrics.json`, to tell what was measured on real records; None to leave it out.
+      images: what was put around the generator that was trained, in sentences; empty for nothing.
     """
     # All of them, so that none is forgotten: names may come from whoever made the data.
     statement, model, metrics = (_text.everywhere(_text.markdown, value) for value in (statement, model, metrics))
@@ -55,7 +56,7 @@ def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics:
     }
     title = f"# Model card: {statement['method']} on {statement['dataset']}"
     lead = (f"A generator of synthetic images: a class label goes in, a picture of {shape} comes out. Trained by the "
-            f"method `{statement['method']}` of datalens_tf, exported by version {__version__}.")
+            f"method `{statement['method']}` of datalens_tf, exported by version {__version__}. {images}").rstrip()
     return "\n\n".join([title, lead, *(f"## {name}\n\n{text}" for name, text in sections.items())]) + "\n"
 
 

@@ -37,6 +37,20 @@ def posed(generator: tf.Module, config: MethodConfig) -> tuple[tf.Module, str]:
     return moved(source), "normal"
 
 
+def described(config: MethodConfig) -> str:
+    """What the settings put around a generator, in sentences; empty where it is nothing."""
+    parts = []
+    if config.output_choices > 1:
+        parts.append(f"is the one of {config.output_choices} in which a classifier of the generator's own images is "
+                     "surest to see its label")
+    if config.output_warp:
+        parts.append(f"is turned, sheared, scaled and shifted at random, with strength {config.output_warp:g}")
+    if config.output_grain:
+        parts.append(f"has grain with a mean standard deviation of {config.output_grain:g}, which the signature "
+                     "`looking` leaves out")
+    return f"Each image {'; it '.join(parts)}. This is public, and learned nothing from records." if parts else ""
+
+
 def draw(generator: tf.Module, data: DataSpec, stream: np.random.Generator, count: int
          ) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 [count, H, W, C] of a generator of normal latents, and their labels [count], in turn."""

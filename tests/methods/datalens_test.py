@@ -90,6 +90,10 @@ def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_
     chosen = load_generator(plain.export(tmp_path / "chosen", output_choices=3).parent)
     assert chosen.latent_dim == 3 * expected.latent_dim + 1 + 6 and privacy_of(chosen) == privacy_of(expected)
     assert len(chosen.sample(np.arange(1024) % 3)) == 1024  # as many as a request may ask for
+    cards = [(one.path / "assets.extra/MODEL_CARD.md").read_text() for one in (expected, found, late, chosen)]
+    assert ["strength 1.5; it has grain with a mean standard deviation of 0.2" in card for card in cards] == [
+        False, True, True, False]
+    assert ["the one of 3" in card for card in cards] == [False, False, False, True]
     private = DataLens(posed.config.replace(insecure_noise_seed=None), run_dir=tmp_path / "private").fit(
         data.images, data.labels)
     assert all(check.passed is not False for check in verify(private.folder.path))
