@@ -38,7 +38,7 @@ def posed(generator: tf.Module, config: MethodConfig) -> tuple[tf.Module, str]:
 
 
 def described(config: MethodConfig) -> str:
-    """What the settings put around a generator, in sentences; empty where it is nothing."""
+    """Sentences on what the settings put around a generator; empty where that is nothing."""
     parts = []
     if config.output_choices > 1:
         parts.append(f"is the one of {config.output_choices} in which a classifier of the generator's own images is "
