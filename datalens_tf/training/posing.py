@@ -21,7 +21,7 @@ def posed(generator: tf.Module, config: MethodConfig) -> tuple[tf.Module, str]:
     grain, what they are meant to show: with the generator's own labels it sees what most images of a label have in
     common, and leaves out those that came out as something else.
     """
-    choices = config.output_choices if config.data.num_classes > 1 else 1
+    choices = _choices(config)
     if not (config.output_warp or config.output_grain or choices > 1):
         return generator, config.latent_distribution
     source = OfNormal(generator) if config.latent_distribution == "uniform" else generator
@@ -40,8 +40,8 @@ def posed(generator: tf.Module, config: MethodConfig) -> tuple[tf.Module, str]:
 def described(config: MethodConfig) -> str:
     """Sentences on what the settings put around a generator; empty where that is nothing."""
     parts = []
-    if config.output_choices > 1:
-        parts.append(f"is the one of {config.output_choices} in which a classifier of the generator's own images is "
+    if _choices(config) > 1:
+        parts.append(f"is the one of {_choices(config)} in which a classifier of the generator's own images is "
                      "surest to see its label")
     if config.output_warp:
         parts.append(f"is turned, sheared, scaled and shifted at random, with strength {config.output_warp:g}")
@@ -49,6 +49,11 @@ def described(config: MethodConfig) -> str:
         parts.append(f"has grain with a mean standard deviation of {config.output_grain:g}, which the signature "
                      "`looking` leaves out")
     return f"Each image {'; it '.join(parts)}. This is public, and learned nothing from records." if parts else ""
+
+
+def _choices(config: MethodConfig) -> int:
+    """Images among which one is chosen: of one class, all show their label."""
+    return config.output_choices if config.data.num_classes > 1 else 1
 
 
 def draw(generator: tf.Module, data: DataSpec, stream: np.random.Generator, count: int

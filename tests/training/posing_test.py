@@ -42,6 +42,7 @@ def test_without_the_settings_a_generator_is_as_it_was():
     assert posing.posed(generator, CONFIG) == (generator, CONFIG.latent_distribution)
     one_class = CONFIG.replace(num_classes=1, output_choices=4)  # all images show it
     assert posing.posed(generator, one_class)[0] is generator
+    assert posing.described(CONFIG) == posing.described(one_class) == ""
 
 
 @pytest.mark.parametrize("grain", [0.0, 0.3])
