@@ -48,7 +48,7 @@ def described(config: MethodConfig) -> str:
     if config.output_grain:
         parts.append(f"has grain with a mean standard deviation of {config.output_grain:g}, which the signature "
                      "`looking` leaves out")
-    return f"Each image {'; it '.join(parts)}. This is public, and learned nothing from records." if parts else ""
+    return f"Each image {'; it '.join(parts)}. None of this sees records, and so it costs no privacy." if parts else ""
 
 
 def _choices(config: MethodConfig) -> int:
