@@ -14,8 +14,8 @@ teachers (see votes.py):
 
 No leak is covered by the accounting. Noise has a known seed, so that statements say NOT PRIVATE, and runs are deleted
 as soon as they are measured. A row of `OUT/leaks.csv` is written when it is known, and a row that is there is not
-computed again. The classifier is the frozen protocol's with 20,000 images, tested on the last 10,000 *training* records,
-which teachers never see.
+computed again. The classifier is the frozen protocol's with 20,000 images, tested on the last 10,000 *training*
+records, which teachers never see.
 """
 
 import argparse
