@@ -7,7 +7,7 @@ on its data set with its number of records. A prediction is a hit where the meas
 stated. Where nothing is alike, nothing is stated, and nothing is counted.
 
 A table is one like `datalens_tf/planning/measured.csv`, which is the default, or one that
-`run_scripts/reproduce/few_records.py` writes, of whose columns `default` and `merf` are taken. The last one with a run
+`run_scripts/studies/few_records.py` writes, of whose columns `default` and `merf` are taken. The last one with a run
 counts.
 """
 

@@ -11,7 +11,6 @@ row that is there is not computed again. The runs in `OUT` learned from records:
 
 import argparse
 import contextlib
-import csv
 import dataclasses
 import json
 import pathlib
@@ -21,6 +20,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from rows import Rows
 
 from datalens_tf.auditing import canaries, families, neighbours, repeated, sampled
 from datalens_tf.auditing.findings import Finding
@@ -76,7 +76,7 @@ def main():
     parser.add_argument("--settings", type=json.loads, default={}, help="of the families' runs, as JSON")
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    table = Table(args.output_dir / "audits.csv")
+    rows = Rows(args.output_dir / "audits.csv", COLUMNS, COLUMNS[:5])
     records = load_dataset(args.dataset)
     for name, kind in all_families().items():
         if args.families is not None and name not in args.families:
@@ -86,8 +86,8 @@ def main():
             for audit in args.audits:
                 folder = args.output_dir / f"{name}_eps{epsilon:g}_{audit}"
                 for control, compute in AUDITS[audit](config, records, args, folder):
-                    table.row(name, config, audit, control, compute)
-    print(table.path.read_text())
+                    add(rows, name, config, audit, control, compute)
+    print(rows.path.read_text(encoding="utf-8"))
 
 
 def all_families():
@@ -107,31 +107,20 @@ def settings(kind, args, epsilon, records):
     return with_data(config.replace(**args.settings), records).resolved(len(records))
 
 
-class Table:
-    """Rows of a CSV file, each computed once."""
-
-    def __init__(self, path):
-        self.path = path
-        if not path.exists():
-            path.write_text(",".join(COLUMNS) + "\n")
-        with path.open(newline="") as file:
-            self._known = {(row["family"], row["epsilon"], row["audit"], row["control"])
-                           for row in csv.DictReader(file)}
-
-    def row(self, family, config, audit, control, compute):
-        """Computes a finding and writes it, unless it is known."""
-        key = family, f"{config.epsilon:g}", audit, control
-        if key in self._known:
-            return
-        start = time.monotonic()
-        found = compute()
-        with self.path.open("a", newline="") as file:
-            csv.writer(file).writerow([
-                family, config.dataset, key[1], audit, control, found.quantity, f"{found.lower_bound:.4f}",
-                f"{found.claimed:.4f}", found.confidence or "exact", found.caught, f"{time.monotonic() - start:.0f}",
-                found.measured])
-        self._known.add(key)
-        print(*key, found.quantity, found.lower_bound, found.claimed, "CAUGHT" if found.caught else "ok", flush=True)
+def add(rows, family, config, audit, control, compute):
+    """Computes a finding and writes it, unless it is known."""
+    told = {"family": family, "dataset": config.dataset, "epsilon": f"{config.epsilon:g}", "audit": audit,
+            "control": control}
+    if told in rows:
+        return
+    start = time.monotonic()
+    found = compute()
+    rows.add(told | {
+        "quantity": found.quantity, "lower_bound": f"{found.lower_bound:.4f}", "claimed": f"{found.claimed:.4f}",
+        "confidence": found.confidence or "exact", "caught": found.caught,
+        "seconds": f"{time.monotonic() - start:.0f}", "measured": found.measured})
+    print(*told.values(), found.quantity, found.lower_bound, found.claimed, "CAUGHT" if found.caught else "ok",
+          flush=True)
 
 
 def neighbours_rows(config, records, args, folder):

@@ -20,7 +20,6 @@ records, which teachers never see.
 
 import argparse
 import contextlib
-import csv
 import dataclasses
 import pathlib
 import statistics
@@ -31,6 +30,7 @@ from unittest import mock
 import numpy as np
 import votes
 from poses import drawn
+from rows import Rows
 
 from datalens_tf import rng
 from datalens_tf.config import PerformanceOptions
@@ -87,15 +87,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    path, records = args.output_dir / "leaks.csv", load_dataset(args.dataset)
-    known = known_rows(path)
+    rows, records = Rows(args.output_dir / "leaks.csv", COLUMNS, COLUMNS[:3]), load_dataset(args.dataset)
     for seed in args.seeds:
         for leak in args.leaks:
-            if (args.dataset, leak, str(seed)) not in known:
-                row = (args.dataset, leak, seed, *accuracies(leak, seed, records, args))
-                with path.open("a", newline="", encoding="utf-8") as file:
-                    csv.writer(file, lineterminator="\n").writerow(row)
-    print(table(path))
+            row = {"dataset": args.dataset, "leak": leak, "seed": seed}
+            if row not in rows:
+                rows.add(row | dict(zip(COLUMNS[3:], accuracies(leak, seed, records, args))))
+    print(table(rows.read()))
 
 
 def accuracies(leak: str, seed: int, records: Dataset, args: argparse.Namespace) -> tuple[float, float]:
@@ -127,19 +125,9 @@ def leaking(leak: str) -> Iterator[None]:
         yield
 
 
-def known_rows(path: pathlib.Path) -> set[tuple[str, ...]]:
-    """Data set, leak and seed of the rows of a file, which is begun where it is not there."""
-    if not path.exists():
-        path.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-    with path.open(newline="", encoding="utf-8") as file:
-        return {tuple(row[name] for name in COLUMNS[:3]) for row in csv.DictReader(file)}
-
-
-def table(path: pathlib.Path) -> str:
+def table(rows: list[dict[str, str]]) -> str:
     """A row for each data set and leak: means over seeds, and their standard deviations."""
     lines = ["| data | leak | seeds | last epoch | best epoch |", "|---|---|---|---|---|"]
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     for data, leak in dict.fromkeys((row["dataset"], row["leak"]) for row in rows):
         found = [row for row in rows if (row["dataset"], row["leak"]) == (data, leak)]
         columns = (spread([float(row[name]) for row in found]) for name in COLUMNS[3:])

@@ -15,13 +15,13 @@ The classifier is that of the frozen protocol, trained on synthetic images and t
 """
 
 import argparse
-import csv
 import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Iterator
 
 import numpy as np
+from rows import Rows
 
 from datalens_tf import rng
 from datalens_tf.config import DataFacts, MethodConfig
@@ -47,16 +47,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=FROZEN.epochs)
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    path = args.output_dir / "units.csv"
-    done = finished(path)
+    rows = Rows(args.output_dir / "units.csv", FIELDS, FIELDS[:-2])
     for cell, train, test in cells(args):
         for epsilon in args.epsilons:
             row = cell | {"num_units": train.num_units, "epsilon": f"{epsilon:g}", "seed": args.seed,
                           "num_images": args.num_images, "epochs": args.epochs}
-            if key(row) not in done:
-                append(path, row | measured(train, test, epsilon, args))
-                done.add(key(row))
-    print(path.read_text(encoding="utf-8"), end="")
+            if row not in rows:
+                rows.add(row | measured(train, test, epsilon, args))
+    print(rows.path.read_text(encoding="utf-8"), end="")
 
 
 def cells(args: argparse.Namespace) -> Iterator[tuple[dict[str, object], Dataset, Dataset]]:
@@ -106,29 +104,6 @@ def settings(train: Dataset, epsilon: float, seed: int) -> MethodConfig:
     facts = DataFacts(num_records=train.num_units, image_shape=train.image_shape, num_classes=train.num_classes,
                       num_slots=train.num_slots, unit=train.unit)
     return registry.config_class(registry.best(facts, epsilon).method).for_data(facts, epsilon, {"seed": seed})
-
-
-def key(row: dict[str, object]) -> tuple[str, ...]:
-    """What tells cells apart."""
-    return tuple(str(row[field]) for field in FIELDS[:-2])
-
-
-def finished(path: pathlib.Path) -> set[tuple[str, ...]]:
-    """Cells that the table has."""
-    if not path.exists():
-        return set()
-    with path.open(encoding="utf-8", newline="") as file:
-        return {key(row) for row in csv.DictReader(file)}
-
-
-def append(path: pathlib.Path, row: dict[str, object]) -> None:
-    """Adds a row."""
-    new = not path.exists()
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,10 @@
 """The study of what variants of TopAgg pass on: right where the answer is known."""
 
-import importlib.util
-import pathlib
-import sys
 
 import numpy as np
 import pytest
 
 from datalens_tf.methods.registry import preset
-
-STUDIES = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies"
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    sys.path.insert(0, str(STUDIES))
-    spec = importlib.util.spec_from_file_location("ablation_signal_study", STUDIES / "ablation_signal.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(STUDIES))
-    del sys.modules["convergence"]
 
 
 def test_without_noise_signs_of_equal_gradients_are_passed_on_whole(study):

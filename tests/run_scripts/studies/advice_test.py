@@ -1,13 +1,8 @@
 """The study of advice: what is left out, what a hit is, and tables of either kind."""
 
 import csv
-import importlib.util
-import pathlib
 import sys
 
-import pytest
-
-SCRIPT = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "advice.py"
 FEW = """dataset,records,epsilon,seed,tested_on,column,method,accuracy,seconds,num_images,epochs
 mnist,3000,,0,test split,real,,0.97,,60000,10
 mnist,3000,1,0,test split,default,datalens_plus,0.80,12,60000,10
@@ -17,14 +12,6 @@ fashion_mnist,1000,,0,test split,real,,0.80,,60000,10
 fashion_mnist,1000,3,0,test split,default,datalens_plus,0.20,12,60000,10
 mnist,1000,1,0,test split,default,datalens_plus,0.40,12,60000,10
 """
-
-
-@pytest.fixture(name="study")
-def fixture_study():
-    spec = importlib.util.spec_from_file_location("advice_study", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_run_is_predicted_without_itself(study, tmp_path, monkeypatch, capsys):

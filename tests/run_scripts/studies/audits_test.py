@@ -1,7 +1,6 @@
 """The study of audits: a row for each family and control, and none computed twice."""
 
 import csv
-import importlib.util
 import pathlib
 import sys
 
@@ -11,14 +10,6 @@ from datalens_tf.config import MethodConfig
 from tests.run_scripts.toy import TRAIN
 
 PATH = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "audits.py"
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    spec = importlib.util.spec_from_file_location("audits_study", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(path):
@@ -39,7 +30,8 @@ def test_a_row_that_is_known_is_not_computed_again(study, tmp_path):
 
     config, computed = study.registry.preset("digits", 10.0), []
     for _ in range(2):
-        study.Table(tmp_path / "audits.csv").row("datalens", config, "canaries", "noise off", compute)
+        table = study.Rows(tmp_path / "audits.csv", study.COLUMNS, study.COLUMNS[:5])
+        study.add(table, "datalens", config, "canaries", "noise off", compute)
     assert len(computed) == 1
     row = rows(tmp_path / "audits.csv")["datalens", "canaries", "noise off"]
     assert (row["epsilon"], row["lower_bound"], row["caught"], row["confidence"]) == ("10", "2.0000", "True", "exact")

@@ -1,8 +1,6 @@
 """The study of gradients: what it measures is right where the answer is known, and watching changes no vote."""
 
-import importlib.util
 import math
-import pathlib
 
 import numpy as np
 import pytest
@@ -11,16 +9,7 @@ from datalens_tf.mechanisms import TopAgg
 from datalens_tf.methods.registry import preset
 from tests.mechanisms.conformance import seeds_of
 
-SCRIPT = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "convergence.py"
 RANDOM = np.random.default_rng(0)
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    spec = importlib.util.spec_from_file_location("convergence_study", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_teachers_who_agree_have_consensus_and_no_deviation(study):

@@ -1,23 +1,11 @@
 """The study of what NormTopK leaves of each layer: right where the answer is known."""
 
-import importlib.util
-import pathlib
 
 import numpy as np
 import pytest
 
 from datalens_tf.classification import networks
 from tests.training import tiny
-
-PATH = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "kept_coordinates.py"
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    spec = importlib.util.spec_from_file_location("kept_coordinates_study", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_layer_with_small_gradients_is_the_one_that_loses(study):

@@ -1,7 +1,5 @@
 """The study of leaks: each is one, and with none it is the package's own training."""
 
-import importlib.util
-import pathlib
 import sys
 
 import numpy as np
@@ -12,20 +10,6 @@ from datalens_tf.data.partition import partition_indices
 from datalens_tf.training.teachers import TeacherBank
 from tests.training import tiny
 from tests.training.banks import arrays, from_images, make_rounds
-
-STUDIES = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies"
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    sys.path.insert(0, str(STUDIES))
-    try:
-        spec = importlib.util.spec_from_file_location("leaks", STUDIES / "leaks.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(STUDIES))
-    return module
 
 
 def trained(bank_class, data, chunk_size):

@@ -1,22 +1,10 @@
 """The study of flipped pixels: who has the bug, and the number that shows it."""
 
-import importlib.util
-import pathlib
 
 import numpy as np
 import pytest
 
 from tests.training import tiny
-
-SCRIPT = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "pixel_flip.py"
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    spec = importlib.util.spec_from_file_location("pixel_flip", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_most_users_of_the_new_version_have_the_bug_and_nobody_is_in_both_groups(study):

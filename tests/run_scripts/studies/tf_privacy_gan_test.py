@@ -1,7 +1,5 @@
 """The study of TensorFlow Privacy's optimizer: what it clips and averages, and that both trainings end."""
 
-import importlib.util
-import pathlib
 
 import numpy as np
 import pytest
@@ -11,18 +9,9 @@ from datalens_tf.methods.dp_gan import DpGanConfig
 from tests.training import tiny
 
 pytest.importorskip("tensorflow_privacy")
-SCRIPT = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "tf_privacy_gan.py"
 CONFIG = DpGanConfig(
     image_shape=(8, 8, 1), num_classes=3, batch_size=4, generator_batch_size=6, num_steps=2, discriminator_filters=2,
     generator_filters=4, generator_units=8, latent_dim=4, sampling_probability=0.2, noise_multiplier=1.0)
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    spec = importlib.util.spec_from_file_location("tf_privacy_gan_study", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The study of units: who is in which group, that cells promise the same, and that a stopped table goes on."""
 
 import csv
-import importlib.util
 import pathlib
 import sys
 
@@ -15,14 +14,6 @@ from tests.data.records import images_of
 from tests.training import tiny
 
 SCRIPT = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "units.py"
-
-
-@pytest.fixture(name="study", scope="module")
-def fixture_study():
-    spec = importlib.util.spec_from_file_location("units_study", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(name="persons")

@@ -1,8 +1,6 @@
 """The script that measures generators from few records: cells that are there are not measured again."""
 
 import csv
-import importlib.util
-import pathlib
 import sys
 
 import numpy as np
@@ -10,18 +8,8 @@ import pytest
 
 from datalens_tf.config import DataFacts
 
-PATH = pathlib.Path(__file__).parents[3] / "run_scripts" / "reproduce" / "few_records.py"
 
-
-@pytest.fixture(name="script", scope="module")
-def fixture_script():
-    spec = importlib.util.spec_from_file_location("few_records_script", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_stopped_table_goes_on_and_records_are_not_tested_on_themselves(script, tmp_path, monkeypatch):
+def test_a_stopped_table_goes_on_and_records_are_not_tested_on_themselves(study, tmp_path, monkeypatch):
     calls = []
 
     def measured(column, train, chosen, test, epsilon, args):
@@ -30,12 +18,12 @@ def test_a_stopped_table_goes_on_and_records_are_not_tested_on_themselves(script
             raise KeyboardInterrupt
         return {"method": "", "accuracy": "0.5", "seconds": "1"}
 
-    monkeypatch.setattr(script, "measured", measured)
+    monkeypatch.setattr(study, "measured", measured)
     monkeypatch.setattr(sys, "argv", ["few_records.py", f"--output_dir={tmp_path}", "--datasets", "digits", "--sizes",
                                       "20", "30", "--columns", "real", "control", "--epsilons", "1", "3"])
     with pytest.raises(KeyboardInterrupt):
-        script.main()
-    script.main()
+        study.main()
+    study.main()
     assert [call[:3] for call in calls[4:]] == 2 * [("control", 30, 1.0)] + [("control", 30, 3.0)]
     with (tmp_path / "few_records.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -45,8 +33,8 @@ def test_a_stopped_table_goes_on_and_records_are_not_tested_on_themselves(script
 
 
 @pytest.mark.parametrize("column", ["default", "merf", "control", "old"])
-def test_columns_are_settings_that_spend_the_same_budget(script, column):
-    config = script.settings(column, DataFacts(num_records=3000, image_shape=(28, 28, 1), num_classes=10), 3.0)
+def test_columns_are_settings_that_spend_the_same_budget(study, column):
+    config = study.settings(column, DataFacts(num_records=3000, image_shape=(28, 28, 1), num_classes=10), 3.0)
     resolved = config.replace(image_shape=(28, 28, 1), num_classes=10).resolved(3000)
     total = np.sqrt(resolved.num_charges) / resolved.noise_multiplier
     assert resolved.epsilon == 3.0 and total == pytest.approx(0.7198, rel=1e-2)

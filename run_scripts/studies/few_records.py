@@ -1,6 +1,6 @@
 """How useful generators from few records are: the default, DP-MERF and two controls beside real data, one row a cell.
 
-    python run_scripts/reproduce/few_records.py --output_dir OUT [--datasets mnist ...] [--sizes 1000 3000 10000]
+    python run_scripts/studies/few_records.py --output_dir OUT [--datasets mnist ...] [--sizes 1000 3000 10000]
         [--epsilons 1 3] [--columns real control merf default old] [--seed 0] [--image_size 32] [--held_out]
 
 A cell is a column for a data set, a number of records and epsilon. OUT/few_records.csv gets a row when a cell is
@@ -16,13 +16,13 @@ on 10,000 other training records). Columns:
 """
 
 import argparse
-import csv
 import math
 import pathlib
 import tempfile
 import time
 
 import numpy as np
+from rows import Rows
 
 from datalens_tf import rng
 from datalens_tf.config import DataFacts, MethodConfig
@@ -35,6 +35,7 @@ DATASETS = ("mnist", "fashion_mnist", "tfds:cifar10_jpeg", "celeba_gender", "pla
 COLUMNS = ("real", "control", "merf", "default", "old")
 FIELDS = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "method", "accuracy", "seconds", "num_images",
           "epochs")
+TOLD = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "num_images", "epochs")
 _HELD_OUT = 10_000
 
 
@@ -53,8 +54,7 @@ def main() -> None:
     parser.add_argument("--held_out", action="store_true", help="test on other training records, to choose settings")
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    path = args.output_dir / "few_records.csv"
-    done = finished(path)
+    rows = Rows(args.output_dir / "few_records.csv", FIELDS, TOLD)
     pictures = Pictures() if args.image_size is None else Pictures(image_size=(args.image_size, args.image_size))
     for name in args.datasets:
         shown = name if args.image_size is None else f"{name} {args.image_size}x{args.image_size}"
@@ -71,10 +71,9 @@ def main() -> None:
                     cell = {"dataset": shown, "records": size, "epsilon": spent, "seed": args.seed,
                             "tested_on": "training records" if args.held_out else "test split", "column": column,
                             "num_images": args.num_images, "epochs": args.epochs}
-                    if key(cell) not in done:
-                        append(path, cell | measured(column, train, order[:size], test, epsilon, args))
-                        done.add(key(cell))
-    print(path.read_text(), end="")
+                    if cell not in rows:
+                        rows.add(cell | measured(column, train, order[:size], test, epsilon, args))
+    print(rows.path.read_text(encoding="utf-8"), end="")
 
 
 def measured(column: str, train: Dataset, chosen: np.ndarray, test: tuple[np.ndarray, np.ndarray], epsilon: float,
@@ -110,30 +109,6 @@ def settings(column: str, facts: DataFacts, epsilon: float) -> MethodConfig:
         return of_sums.for_budget(epsilon).replace(fixed_plan=True)
     return of_sums(epsilon=epsilon, share_covariance=True, mean_charges=50, covariance_charges=50, embedding_charges=0,
                    selection_charges=0, candidates="moments:1:0.15")
-
-
-def key(cell: dict[str, object]) -> tuple[str, ...]:
-    """What tells cells apart."""
-    told = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "num_images", "epochs")
-    return tuple(str(cell[field]) for field in told)
-
-
-def finished(path: pathlib.Path) -> set[tuple[str, ...]]:
-    """Cells that a table has."""
-    if not path.exists():
-        return set()
-    with path.open(encoding="utf-8", newline="") as file:
-        return {key(row) for row in csv.DictReader(file)}
-
-
-def append(path: pathlib.Path, row: dict[str, object]) -> None:
-    """Adds a row, below the names of the columns."""
-    is_new = not path.exists()
-    with path.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 if __name__ == "__main__":
