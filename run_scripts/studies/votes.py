@@ -1,14 +1,14 @@
 """What changes to DataLens' votes and to its training are worth, with few teachers and a large epsilon: a table.
 
     python run_scripts/studies/votes.py --output_dir OUT [--dataset mnist] [--variants NAME ...] [--seeds 0 1 2]
-        [--num_teachers 400] [--records_per_teacher 15] [--pose 1.5:0.5:4]
+        [--as_at 1] [--num_teachers 400] [--records_per_teacher 15] [--pose 1.5:0.5:4]
 
-Teachers are a tenth as many as in the preset for epsilon 1, each with as many records and as much of the noise, so that
-votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant that changes the sensitivity or
-the number of steps has noise in proportion to the one and to the root of the other: all rows cost the same, but for
-`little_noise`, which shows what noise costs. The classifier learns from 20,000 images, as they are and with a warp,
-grain and a choice, for 4 epochs, and is tested on the last 10,000 *training* records, which teachers never see. OUT
-keeps the runs; those that were interrupted are continued.
+Teachers are a tenth as many as in the preset for epsilon 1, or that of `--as_at`, each with as many records and as much
+of the noise, so that votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant that
+changes the sensitivity or the number of steps has noise in proportion to the one and to the root of the other: all rows
+cost the same, but for `little_noise`, which shows what noise costs. The classifier learns from 20,000 images, as they
+are and with a warp, grain and a choice, for 4 epochs, and is tested on the last 10,000 *training* records, which
+teachers never see. OUT keeps the runs; those that were interrupted are continued.
 """
 
 import argparse
@@ -49,7 +49,7 @@ VARIANTS: dict[str, dict[str, object]] = {
                                   "num_steps": 447},
     "little_noise": {"vote_threshold": None, "noise_stddev": 20.0},
 }
-HELD_OUT, STEPS = 10_000, 149
+HELD_OUT, FULL_SIZE = 10_000, 60_000
 
 
 def main() -> None:
@@ -61,7 +61,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--num_teachers", type=int, default=400)
     parser.add_argument("--records_per_teacher", type=int, default=15)
-    parser.add_argument("--num_steps", type=int, default=STEPS)
+    parser.add_argument("--as_at", type=float, default=1.0, help="epsilon of the preset")
+    parser.add_argument("--num_steps", type=int, help="by default as many as the preset pays for")
     parser.add_argument("--pose", default="1.5:0.5:4", metavar="WARP:GRAIN:CHOICES", help="see poses.py")
     parser.add_argument("--num_images", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=4)
@@ -70,7 +71,7 @@ def main() -> None:
     print("| variant | epsilon | as they are | mean | posed | mean |\n|---|---|---|---|---|---|")
     for name in args.variants:
         found = [accuracies(trained(name, seed, records, args), records, seed, args) for seed in args.seeds]
-        run = args.output_dir / f"{args.dataset}_{name}_seed{args.seeds[0]}"
+        run = folder_of(name, args.seeds[0], args)
         epsilon = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["epsilon"]
         columns = (f"{', '.join(f'{one:.4f}' for one in column)} | {statistics.mean(column):.4f}"
                    for column in zip(*found))
@@ -79,7 +80,7 @@ def main() -> None:
 
 def trained(name: str, seed: int, records: Dataset, args: argparse.Namespace) -> pathlib.Path:
     """The folder of a variant's run, which is trained where it is not."""
-    folder: pathlib.Path = args.output_dir / f"{args.dataset}_{name}_seed{seed}"
+    folder = folder_of(name, seed, args)
     if not (folder / "privacy.json").exists():
         count = args.num_teachers * args.records_per_teacher
         synthesizer("datalens")(settings(name, seed, records.image_shape, args), run_dir=folder).fit(
@@ -87,10 +88,17 @@ def trained(name: str, seed: int, records: Dataset, args: argparse.Namespace) ->
     return folder
 
 
+def folder_of(name: str, seed: int, args: argparse.Namespace) -> pathlib.Path:
+    """Where a variant's run is."""
+    output: pathlib.Path = args.output_dir
+    return output / f"{args.dataset}_eps{args.as_at:g}_{name}_seed{seed}"
+
+
 def settings(name: str, seed: int, image_shape: tuple[int, int, int], args: argparse.Namespace) -> DataLensConfig:
     """The preset with few teachers and a variant's changes, its noise scaled to the sensitivity, for so many steps."""
-    usual = preset(args.dataset, 1.0)
-    usual = usual.replace(num_teachers=args.num_teachers, seed=seed, num_steps=args.num_steps, output_contrast=2.0,
+    usual = preset(args.dataset, args.as_at)
+    num_steps = args.num_steps or usual.resolved(FULL_SIZE).num_steps
+    usual = usual.replace(num_teachers=args.num_teachers, seed=seed, num_steps=num_steps, output_contrast=2.0,
                           noise_stddev=usual.noise_stddev * args.num_teachers / usual.num_teachers)
     config = usual.replace(image_shape=image_shape, **VARIANTS[name])
     if "noise_stddev" not in VARIANTS[name]:
