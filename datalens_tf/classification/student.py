@@ -10,6 +10,7 @@ from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.training import classifier
+from datalens_tf.training.batches import ShuffledBatches
 
 
 def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifierConfig) -> tf.keras.Model:
@@ -34,8 +35,8 @@ def train_student(images: np.ndarray, labels: np.ndarray, config: PateClassifier
     model = classifier.paper_classifier(data.image_shape, data.num_classes, config.seed)
     model.compile(tf.keras.optimizers.Adam(config.student_learning_rate),
                   tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    batches = classifier.ShuffledBatches(data, min(config.student_batch_size, len(data)), config.seed)
-    model.fit(batches, shuffle=False, epochs=-(-config.student_steps // len(batches)), verbose=0)
+    batches = ShuffledBatches(data, min(config.student_batch_size, len(data)), config.seed)
+    model.fit(batches.stream(), epochs=-(-config.student_steps // len(batches)), verbose=0)
     return model
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from datalens_tf import rng
 from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.evaluation.cache import Cache, data_key
-from datalens_tf.training.classifier import ShuffledBatches
+from datalens_tf.training.batches import ShuffledBatches
 
 BATCH_SIZE = 256
 LEARNING_RATE = 2e-3
@@ -109,12 +109,12 @@ class ShiftedBatches(ShuffledBatches):
         super().__init__(dataset, batch_size, seed)
         self._shifts = rng.stream(seed, "shifts")
 
-    def __getitem__(self, index):
-        images, labels = super().__getitem__(index)
-        height, width = images.shape[1:3]
-        top, left = np.array([0, 1, 1, 2])[self._shifts.integers(0, 4, 2)]  # Half of the time not, each way.
-        padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
-        return padded[:, top:top + height, left:left + width], labels
+    def __iter__(self):
+        for images, labels in super().__iter__():
+            height, width = images.shape[1:3]
+            top, left = np.array([0, 1, 1, 2])[self._shifts.integers(0, 4, 2)]  # Half of the time not, each way.
+            padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
+            yield padded[:, top:top + height, left:left + width], labels
 
 
 def _train(model: tf.keras.Model, train: Dataset, epochs: int, callbacks) -> None:
@@ -123,5 +123,5 @@ def _train(model: tf.keras.Model, train: Dataset, epochs: int, callbacks) -> Non
     rate = tf.keras.optimizers.schedules.CosineDecay(LEARNING_RATE, epochs * -(-len(train) // BATCH_SIZE))
     logits.compile(tf.keras.optimizers.Adam(rate), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                    metrics=["accuracy"])
-    logits.fit(ShiftedBatches(train, BATCH_SIZE, seed=0), shuffle=False, epochs=epochs, verbose=0,
+    logits.fit(ShiftedBatches(train, BATCH_SIZE, seed=0).stream(), epochs=epochs, verbose=0,
                callbacks=list(callbacks))

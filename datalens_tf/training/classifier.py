@@ -4,7 +4,6 @@ It is trained on synthetic (or public) images alone; `evaluation.metrics.utility
 """
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +14,7 @@ import tensorflow as tf
 from datalens_tf import _validate, rng
 from datalens_tf.data.datasets import CHUNK, Dataset, as_dataset, padded, to_unit
 from datalens_tf.errors import DataError
+from datalens_tf.training.batches import Batches, ShuffledBatches
 
 _NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; ")
 
@@ -168,12 +168,12 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
                   tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     callbacks, every_epoch = list(callbacks), {}
     if protocol.every_epoch:
-        every_epoch = {"validation_data": Batches(real, 1000), "validation_freq": 1}
+        every_epoch = {"validation_data": Batches(real, 1000).stream(), "validation_freq": 1}
     if state_dir is not None:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         callbacks += [tf.keras.callbacks.CSVLogger(state_dir / "epochs.csv", append=True),
                       tf.keras.callbacks.BackupAndRestore(state_dir / "state", delete_checkpoint=False)]
-    history = model.fit(ShuffledBatches(synthetic, protocol.batch_size, seed), shuffle=False, epochs=epochs, verbose=0,
+    history = model.fit(ShuffledBatches(synthetic, protocol.batch_size, seed).stream(), epochs=epochs, verbose=0,
                         callbacks=callbacks, **every_epoch).history
     tested = _logged_accuracies(state_dir / "epochs.csv") if every_epoch and state_dir is not None else history.get(
         "val_accuracy", [])
@@ -297,34 +297,6 @@ def _logged_accuracies(path: pathlib.Path) -> list[float]:
 
     with open(path, encoding="utf-8") as file:
         return [float(row["val_accuracy"]) for row in csv.DictReader(file)]
-
-
-class Batches(tf.keras.utils.Sequence):
-    """Batches in stored order. Records stay as they are stored, scaled batch by batch: uint8 is 4x less."""
-
-    def __init__(self, dataset: Dataset, batch_size: int):
-        super().__init__()
-        self._dataset, self._batch_size = dataset, batch_size
-        self._order = np.arange(len(dataset))
-
-    def __len__(self) -> int:
-        return math.ceil(len(self._dataset) / self._batch_size)
-
-    def __getitem__(self, index):
-        chosen = self._order[index * self._batch_size:(index + 1) * self._batch_size]
-        return to_unit(self._dataset.images[chosen]), self._dataset.labels[chosen]
-
-
-class ShuffledBatches(Batches):
-    """Batches in a new order every epoch."""
-
-    def __init__(self, dataset: Dataset, batch_size: int, seed: int):
-        super().__init__(dataset, batch_size)
-        self._stream = rng.stream(int(seed), "classifier order")
-        self.on_epoch_end()
-
-    def on_epoch_end(self):
-        self._order = self._stream.permutation(len(self._dataset))
 
 
 def predict_probabilities(model: tf.keras.Model, images: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from datalens_tf import rng
 from datalens_tf.data.datasets import as_dataset, to_unit
-from datalens_tf.training.classifier import ShuffledBatches
+from datalens_tf.training.batches import ShuffledBatches
 
 # Shares of the squared length: both convolutions, the dense layer, the probabilities.
 _SHARES = (0.3, 0.35, 0.25, 0.1)
@@ -59,7 +59,7 @@ class FeatureNetwork(tf.Module):
         data = as_dataset(images, labels, self._num_classes)
         self._classifier.compile(tf.keras.optimizers.Adam(1e-3),
                                  tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        self._classifier.fit(ShuffledBatches(data, 100, self._seed), shuffle=False, epochs=epochs, verbose=0)
+        self._classifier.fit(ShuffledBatches(data, 100, self._seed).stream(), epochs=epochs, verbose=0)
         seen = np.concatenate([self._layers(to_unit(images[start:start + _CHUNK]), training=False).numpy()
                                for start in range(0, len(images), _CHUNK)])
         self._centre.assign(seen.mean(0))

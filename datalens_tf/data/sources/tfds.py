@@ -158,8 +158,15 @@ def _check_split(builder, name: str, split: str) -> None:
 
 
 def _stored_order(tfds):
-    """One file after the other: the index of a record must not depend on how many are read at once."""
-    return tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+    """One file after the other: the index of a record must not depend on how many are read at once.
+
+    Without autotuning, for whose thread the last record would wait.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tfds.ReadConfig(options=options, interleave_cycle_length=1, try_autocache=False)
 
 
 def _check_reachable(urls: Sequence[str]) -> None:
