@@ -29,6 +29,7 @@ COMMANDS = {
     "reproduce/tables8to10.sh": [["8", "--epsilons", "1", "--ks", "0.8", "--seeds", "1", "--dataset", "digits", "--",
                                   "--network", "large"]],
     "reproduce/cifar10.sh": [["digits", "1", "10"]],
+    "benchmarks/before_and_after.py": [["--older", str(ROOT), "--datasets", "digits", "--records", "300"]],
     "benchmarks/distributed_rounds.py": [["--repeats", "1", "--actors", "1"]],
     "benchmarks/large_banks.py": [["--teachers", "4", "--folder", "{tmp}"]],
     "benchmarks/load_pictures.py": [["--count", "20", "--side", "64"]],
