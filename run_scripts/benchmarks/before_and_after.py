@@ -1,8 +1,8 @@
 """How long `datalens train` takes by an older checkout and by this one, one after the other, on the same records.
 
     git worktree add OLDER d96937d
-    python run_scripts/benchmarks/before_and_after.py --older OLDER [--datasets mnist tfds:cifar10_jpeg celeba_gender]
-        [--records N] [--method datalens_plus] [--epsilon 1]
+    python run_scripts/benchmarks/before_and_after.py --older OLDER --method METHOD
+        [--datasets mnist tfds:cifar10_jpeg celeba_gender] [--records N] [--epsilon 1]
 
 Both read the training records, or the first so many of them, from one npz file, and start from nothing. A row is
 printed as soon as it is known: seconds from the start of the command to its end, loading and imports included, the
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["mnist", "tfds:cifar10_jpeg", "celeba_gender"])
     parser.add_argument("--data_dir", help="of data sets that do not know where they are")
     parser.add_argument("--records", type=int, help="by default all")
-    parser.add_argument("--method", default="datalens_plus")
+    parser.add_argument("--method", required=True)
     parser.add_argument("--epsilon", default="1")
     args = parser.parse_args()
     print("| data | records | commit | seconds | processor seconds | peak memory, GiB |\n|---|---|---|---|---|---|")
