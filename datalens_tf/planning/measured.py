@@ -3,9 +3,9 @@
 Each row of `measured.csv` is one run with a method's defaults: what is public about its data, the budget, the accuracy
 on real test records of a classifier that learned from synthetic images, that of one which learned from the training
 records, and the minutes that training took on one or two cores (of an AMD EPYC, beside other work, so fewer without),
-by that run or by one of another seed. DP-MERF's steps are the same for all numbers of records: where no minutes were
-kept, they are those of other records of the same kind. The rows are those of docs/research/private_sums.md, "Few
-records".
+by that run or by another with the same settings. DP-MERF takes the same steps for all numbers of records and epsilons:
+where its minutes were not kept, they are those of another run on images of the same shape. The rows are those of
+docs/research/private_sums.md, "Few records".
 """
 
 import csv

@@ -32,8 +32,8 @@ class Batches:
     def stream(self) -> tf.data.Dataset:
         """Pairs of images float32 [B, H, W, C] in [0, 1] and labels [B]; each epoch is one pass.
 
-        Without autotuning. TensorFlow's thread for it sleeps for as long again as an epoch has taken, or less, and the
-        end of the epoch would wait until it wakes up.
+        TensorFlow tunes streams in a thread of its own, and the end of an epoch waits for that thread, for seconds in
+        which nothing is computed. There is nothing to tune here, so that it is switched off.
         """
         records = tf.data.Dataset.from_generator(lambda: self, output_signature=(
             tf.TensorSpec([None, *self._dataset.image_shape], tf.float32),

@@ -43,10 +43,10 @@ def main() -> None:
             np.savez(path, x=records.images[chosen], y=records.labels[chosen])
             count = len(records.labels[chosen])
             del records
-            for checkout in (args.older, ROOT):
+            for number, checkout in enumerate((args.older, ROOT)):
                 words = ["train", "--method", args.method, "--epsilon", args.epsilon, "--dataset", f"npz:{path}",
-                         "--output_dir", f"{folder}/{len(os.listdir(folder))}"]
-                found = " | ".join(f"{number:.1f}" for number in measured(checkout.resolve(), words))
+                         "--output_dir", f"{folder}/run{number}"]
+                found = " | ".join(f"{value:.1f}" for value in measured(checkout.resolve(), words))
                 print(f"| {name} | {count:,} | {commit(checkout)} | {found} |", flush=True)
 
 

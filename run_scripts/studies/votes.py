@@ -42,14 +42,14 @@ VARIANTS: dict[str, dict[str, object]] = {
     "all_coordinates": {"vote_threshold": None, "top_k": None},
     "few_coordinates": {"vote_threshold": None, "top_k": 50},
     "sixty_images": {"vote_threshold": None, "batch_size": 60},
-    "five_images": {"vote_threshold": None, "batch_size": 5, "num_steps": 447},
-    "three_times_the_steps": {"vote_threshold": None, "num_steps": 447},
+    "five_images": {"vote_threshold": None, "batch_size": 5},
+    "three_times_the_steps": {"vote_threshold": None},
     "slim_teachers": {"vote_threshold": None, "discriminator_filters": 16, "discriminator_units": 128},
-    "slim_teachers_three_times": {"vote_threshold": None, "discriminator_filters": 16, "discriminator_units": 128,
-                                  "num_steps": 447},
+    "slim_teachers_three_times": {"vote_threshold": None, "discriminator_filters": 16, "discriminator_units": 128},
     "little_noise": {"vote_threshold": None, "noise_stddev": 20.0},
 }
-HELD_OUT, FULL_SIZE = 10_000, 60_000
+THREE_TIMES_THE_STEPS = {"five_images", "three_times_the_steps", "slim_teachers_three_times"}
+HELD_OUT = 10_000
 
 
 def main() -> None:
@@ -97,16 +97,22 @@ def folder_of(name: str, seed: int, args: argparse.Namespace) -> pathlib.Path:
 def settings(name: str, seed: int, image_shape: tuple[int, int, int], args: argparse.Namespace) -> DataLensConfig:
     """The preset with few teachers and a variant's changes, its noise scaled to the sensitivity, for so many steps."""
     usual = preset(args.dataset, args.as_at)
-    num_steps = args.num_steps or usual.resolved(FULL_SIZE).num_steps
-    usual = usual.replace(num_teachers=args.num_teachers, seed=seed, num_steps=num_steps, output_contrast=2.0,
+    num_steps = args.num_steps or accountants.max_steps(
+        release(usual), args.as_at, usual.delta, usual.accountant, usual.adjacency)
+    times = 3 if name in THREE_TIMES_THE_STEPS else 1
+    usual = usual.replace(num_teachers=args.num_teachers, seed=seed, num_steps=times * num_steps, output_contrast=2.0,
                           noise_stddev=usual.noise_stddev * args.num_teachers / usual.num_teachers)
     config = usual.replace(image_shape=image_shape, **VARIANTS[name])
     if "noise_stddev" not in VARIANTS[name]:
-        more_steps = math.sqrt(config.num_steps / usual.num_steps)
-        config = config.replace(noise_stddev=usual.noise_stddev * more_steps * sensitivity(config) / sensitivity(usual))
-    event = dp_accounting.GaussianDpEvent(config.noise_scale / sensitivity(config))
-    epsilon = accountants.epsilon(event, config.num_steps, config.delta, config.accountant, config.adjacency)
+        scale = math.sqrt(times) * sensitivity(config) / sensitivity(usual)
+        config = config.replace(noise_stddev=usual.noise_stddev * scale)
+    epsilon = accountants.epsilon(release(config), config.num_steps, config.delta, config.accountant, config.adjacency)
     return config.replace(epsilon=math.ceil(100 * epsilon) / 100)
+
+
+def release(config: DataLensConfig) -> dp_accounting.DpEvent:
+    """One step's."""
+    return dp_accounting.GaussianDpEvent(config.noise_scale / sensitivity(config))
 
 
 def sensitivity(config: DataLensConfig) -> float:

@@ -41,5 +41,5 @@ def test_pixels_are_scaled_to_0_and_1():
 
 
 def test_no_thread_tunes_the_stream():
-    """It would sleep on for as long as an epoch took when the epoch is over."""
+    """The end of every epoch would wait for it."""
     assert Batches(numbered(4), 2).stream().options().autotune.enabled is False

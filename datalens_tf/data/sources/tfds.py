@@ -160,7 +160,7 @@ def _check_split(builder, name: str, split: str) -> None:
 def _stored_order(tfds):
     """One file after the other: the index of a record must not depend on how many are read at once.
 
-    Without autotuning, for whose thread the last record would wait.
+    TensorFlow does not tune the stream: reading would end with a wait for the thread that does so.
     """
     import tensorflow as tf
 
