@@ -74,6 +74,15 @@ def test_training_that_takes_too_long_is_stopped_and_not_evaluated(cells, sleepe
     assert not sleeper.exists()
 
 
+@pytest.fixture(name="interruptible")
+def fixture_interruptible():
+    """SIGINT interrupts, also where tests were started in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_is_passed_on_and_ends_the_script(cells, sleeper, tmp_path):
     def interrupt():
         while not sleeper.exists():
