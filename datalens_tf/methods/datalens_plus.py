@@ -352,20 +352,20 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             return sum_questions.FeatureMap(frequencies=frequencies, square=square)
         return sum_questions.FeatureMap(
             frequencies=frequencies, square=square, network=self._network(source).arrays(),
-            learned_share=config.learned_share, data=config.data)
+            learned_share=config.learned_share, data=config.features_data)
 
     def _network(self, gaussians: tf.Module) -> feature_network.FeatureNetwork:
         """The network of learned features. It is kept: a resumed run must not see others than were released."""
         config, kept = self.config, self.folder.private / "feature_network.npz"
-        network = feature_network.FeatureNetwork(*config.data, config.seed)
+        network = feature_network.FeatureNetwork(*config.features_data, config.seed)
         if kept.exists():
             network.restore(_files.read_npz(kept, _files.exactly(network.arrays())))
         else:
             source = warps.WarpedGenerator(config.data.image_shape, [gaussians], config.learned_warp)
             with self._ending_at_once("while features were learned", self.folder.path):
                 stream = rng.stream(config.seed, "features")
-                network.fit(*posing.draw(source, config.data, stream, config.selection_images),
-                            config.selection_epochs)
+                images, labels = posing.draw(source, config.data, stream, config.selection_images)
+                network.fit(sum_questions.smaller(images, config.features_square), labels, config.selection_epochs)
             _files.atomic_write(kept, _files.npz_bytes(network.arrays()))
         return network
 

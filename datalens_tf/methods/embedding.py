@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from etils import epy
 
 from datalens_tf import _validate, rng
-from datalens_tf.config import BoundedConfig, MethodConfig
+from datalens_tf.config import BoundedConfig, DataSpec, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods import sum_questions, sums
 from datalens_tf.methods.base import RunSynthesizer, Trained
@@ -38,6 +39,7 @@ with epy.lazy_imports():
 
 
 
+_THINNEST = 8  # pixels across an image that networks take
 _RENYI = ("rdp", "classic_rdp")  # Accountants that price discrete Gaussian noise.
 
 
@@ -56,8 +58,8 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
         "between images that they tell apart. They are fixed numbers: a median over the records would be private.",
         _check_bandwidths)
     features_side: int = setting(
-        32, "Longest side, in pixels, of the images that random features are of. Larger ones are averaged over squares "
-        "of pixels first.", at_least(4))
+        32, "Longest side, in pixels, of the images that features are of, and that the generator makes. Larger ones "
+        "are averaged over squares of pixels first, and the generator's are enlarged.", at_least(8))
     autoencoder_dim: int = setting(
         0, "Numbers in the code of a private linear autoencoder, by which images are then compared; it costs one more "
         "release. 0 compares pixels.", at_least(0))
@@ -119,14 +121,21 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
 
     @property
     def features_square(self) -> int:
-        """Side of the squares of pixels that images are averaged over; 1 for images as they are."""
-        return -(-max(self.data.image_shape[:2]) // self.features_side)
+        """Side of the squares of pixels that images are averaged over; 1 for images as they are, or thin ones."""
+        sides = self.data.image_shape[:2]
+        return max(1, min(-(-max(sides) // self.features_side), min(sides) // _THINNEST))
+
+    @property
+    def features_data(self) -> DataSpec:
+        """Shape of such images, and the number of classes."""
+        height, width, channels = self.data.image_shape
+        square = self.features_square
+        return DataSpec((-(-height // square), -(-width // square), channels), self.data.num_classes)
 
     @property
     def features_dimension(self) -> int:
         """Numbers in such an image."""
-        height, width, channels = self.data.image_shape
-        return -(-height // self.features_square) * -(-width // self.features_square) * channels
+        return math.prod(self.features_data.image_shape)
 
     @property
     def release_charges(self) -> tuple[int, ...]:
@@ -176,7 +185,7 @@ class EmbeddingStudent(AveragedGenerator):
     """
 
     def __init__(self, config: EmbeddingConfig, means: np.ndarray, features: sum_questions.Features):
-        super().__init__(config)
+        super().__init__(config, config.features_square)
         self._means, self._features = tf.constant(means), features
         self._per_class = -(-config.batch_size // config.data.num_classes)
         self._step = tf.function(self._train_step, autograph=False)
@@ -251,7 +260,8 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
         config = self.config
         features = 2e-9 * config.features_dimension * config.num_features  # of an image
         return [Stage("release", num_records * features, charged=True),
-                Stage("fit", 3 * config.fit_steps * config.batch_size * (features + self._image_work()))]
+                Stage("fit", 3 * config.fit_steps * config.batch_size * (
+                    features + self._image_work() / config.features_square**2))]
 
     def _fitted(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases,
                 features: sum_questions.FeatureMap) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:

@@ -123,10 +123,10 @@ class FeatureMap:
 
     Attributes:
       frequencies: of the random features, float32 [D / 2, d].
-      square: side of the squares of pixels that images are averaged over for these.
+      square: side of the squares of pixels that images are averaged over first.
       network: arrays of a `FeatureNetwork`.
       learned_share: of the squared length, that the network's features have.
-      data: what the network's images are.
+      data: what the network's images are, which are averages.
     """
 
     frequencies: NDArray[np.float32]
@@ -139,15 +139,20 @@ class FeatureMap:
         """The function."""
         frequencies = tf.constant(self.frequencies)
 
-        def of_pixels(images: tf.Tensor) -> tf.Tensor:
-            return mean_embedding.RandomFourierFeatures.of(averaged_images(images, self.square), frequencies)
+        def random_features(images: tf.Tensor) -> tf.Tensor:
+            return mean_embedding.RandomFourierFeatures.of(images, frequencies)
 
         if self.network is None or self.data is None:
-            return of_pixels
+            return lambda images: random_features(averaged_images(images, self.square))
         network = feature_network.FeatureNetwork(*self.data, 0)
         network.restore(dict(self.network))
         random, learned = (1 - self.learned_share)**0.5, self.learned_share**0.5
-        return lambda images: tf.concat([random * of_pixels(images), learned * network(images)], 1)
+
+        def both(images: tf.Tensor) -> tf.Tensor:
+            seen = averaged_images(images, self.square)
+            return tf.concat([random * random_features(seen), learned * network(seen / self.square)], 1)
+
+        return both
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,6 +223,19 @@ def averaged(images: NDArray[Any], square: int) -> NDArray[np.float64]:
     squares = np.asarray(images, np.float64).reshape(count, rows, square, columns, square, channels)
     found: NDArray[np.float64] = squares.sum((2, 4)).reshape(count, rows * columns * channels) / square
     return found
+
+
+def smaller(images: NDArray[np.uint8], square: int) -> NDArray[np.uint8]:
+    """Images [n, H, W, C] of which squares of so many pixels along a side are one, their mean."""
+    if square == 1:
+        return images
+    count, height, width, channels = images.shape
+    shape = -(-height // square), -(-width // square), channels
+    means = np.empty((count, *shape), np.uint8)
+    for start in range(0, count, datasets.CHUNK):
+        chunk = images[start:start + datasets.CHUNK]
+        means[start:start + datasets.CHUNK] = np.rint(averaged(chunk, square) / square).reshape(-1, *shape)
+    return means
 
 
 def averaged_images(images: tf.Tensor, square: int) -> tf.Tensor:

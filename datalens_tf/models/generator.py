@@ -28,13 +28,16 @@ class Generator(tf.keras.Model):
       units: width of the first dense layer.
       filters: channels of the hidden feature maps.
       contrast: factor by which the sigmoid is stretched about 1/2, before it is cut off at 0 and 1.
+      enlarge: all this is done for an image that is so many times smaller, which is then enlarged, bilinearly.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, latent_dim: int, *, units: int = 1024,
-                 filters: int = 128, contrast: float = 1.0, **kwargs):
+                 filters: int = 128, contrast: float = 1.0, enlarge: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.height, self.width = image_shape[:2]
-        height, width, channels = padded_shape(image_shape)
+        self._small = [-(-side // enlarge) for side in image_shape[:2]]
+        self._whole = [enlarge * side for side in self._small]
+        height, width, channels = padded_shape((*self._small, image_shape[2]))
         self.num_classes, self.latent_dim, self.contrast = num_classes, latent_dim, contrast
         self.dense_1 = tf.keras.layers.Dense(units, use_bias=False, kernel_initializer=_normal())
         self.dense_2 = tf.keras.layers.Dense(
@@ -58,7 +61,10 @@ class Generator(tf.keras.Model):
         hidden = tf.nn.relu(self.norms[0](self.dense_1(tf.concat([latents, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[1](self.dense_2(tf.concat([hidden, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[2](self.deconv_3(join(self.to_map(hidden))), training=training))
-        return self._stretch(tf.sigmoid(crop(self.deconv_4(join(hidden)), self.height, self.width)))
+        images = self._stretch(tf.sigmoid(crop(self.deconv_4(join(hidden)), *self._small)))
+        if self._whole != self._small:
+            images = tf.image.resize(images, self._whole)
+        return crop(images, self.height, self.width)
 
     def _stretch(self, images):
         """Contrast, with the gradient of the sigmoid alone: a pixel that is cut off can still learn."""

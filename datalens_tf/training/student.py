@@ -24,18 +24,26 @@ class AveragedGenerator:
 
     Args:
       config: resolved settings (image_shape and num_classes known).
+      enlarge: how many times its images are enlarged at last.
     """
 
-    def __init__(self, config: MethodConfig):
-        self._config = config
+    def __init__(self, config: MethodConfig, enlarge: int = 1):
+        self._config, self._enlarge = config, enlarge
         tf.keras.utils.set_random_seed(int(rng.tensorflow_seed(config.seed, "student")[0]))
-        self.generator = build_generator(config)
+        self.generator = self._built()
         weights = self.generator.trainable_variables
         self._optimizer = tf.keras.optimizers.legacy.Adam(
             config.student_learning_rate, beta_1=config.student_beta_1, beta_2=config.student_beta_2,
             epsilon=1e-8)
         self._optimizer._create_all_weights(weights)
         self._average = [tf.Variable(w) for w in weights]
+
+    def _built(self) -> generators.Generator:
+        """The generator that the settings describe, with fresh weights."""
+        config = self._config
+        return generators.Generator(*config.data, config.latent_dim, units=config.generator_units,
+                                    filters=config.generator_filters, contrast=config.output_contrast,
+                                    enlarge=self._enlarge)
 
     def minimize(self, loss: tf.Tensor, tape: tf.GradientTape) -> None:
         """One optimizer step, and one of the average. Works in a `tf.function`."""
@@ -53,7 +61,7 @@ class AveragedGenerator:
         In training a batch is normalised by its own statistics, so an image depends on its neighbours. The released
         generator uses the statistics of one large public batch: one image or ten thousand come from one distribution.
         """
-        generator = build_generator(self._config)
+        generator = self._built()
         for target, value in zip(generator.trainable_variables, self._average):
             target.assign(value)
         stream = rng.stream(self._config.seed, "statistics")
@@ -157,12 +165,6 @@ class Student(BatchStudent):
             loss = tf.reduce_sum(tf.square(images - target))
         self.minimize(loss, tape)
         return loss
-
-
-def build_generator(config: MethodConfig) -> generators.Generator:
-    """The generator that a configuration describes, with fresh weights."""
-    return generators.Generator(*config.data, config.latent_dim, units=config.generator_units,
-                     filters=config.generator_filters, contrast=config.output_contrast)
 
 
 def draw_latents(config: MethodConfig, stream: np.random.Generator, count: int) -> np.ndarray:

@@ -430,6 +430,11 @@ def test_settings_from_before_sides_were_limited_keep_their_meaning():
     assert config.features_dimension == config.dimension
 
 
+def test_no_image_gets_thinner_than_its_networks_take():
+    config = DataLensPlusConfig(image_shape=(100, 20, 3), num_classes=2)
+    assert (config.features_square, config.features_data.image_shape) == (2, (50, 10, 3))
+
+
 @pytest.mark.parametrize("settings, words", [({}, "at 1/3 of the resolution"), (CLUSTERS, "at 1/3 of the resolution")])
 def test_larger_images_are_made_of_what_smaller_ones_say(settings, words, tmp_path):
     random = np.random.default_rng(0)
@@ -437,6 +442,7 @@ def test_larger_images_are_made_of_what_smaller_ones_say(settings, words, tmp_pa
     config = CONFIG.replace(moments_side=14, features_side=20, **settings)
     run = datalens_plus.DataLensPlus(config, run_dir=tmp_path / "run").fit(images, labels)
     assert (run.config.moments_square, run.config.features_square) == (3, 2)
+    assert run.config.features_data == ((20, 19, 1), 2)
     assert words in run.privacy_statement()["released"] and run.sample(4)[0].shape == (4, 40, 37, 1)
 
 

@@ -24,6 +24,14 @@ def test_an_image_of_another_size_is_the_upper_left_part_of_one_that_two_strided
     np.testing.assert_allclose(make((10, 9, 1))(inputs), make((12, 12, 1))(inputs)[:, :10, :9], rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape, times", [((40, 24, 3), 2), ((41, 26, 1), 3)])
+def test_an_enlarged_image_is_a_smaller_one_with_pixels_between(shape, times):
+    inputs = [10 * tf.random.normal([5, 4]), tf.constant([0, 1, 2, 0, 1])]
+    small = make((-(-shape[0] // times), -(-shape[1] // times), shape[2]))(inputs)
+    expected = tf.image.resize(small, [times * small.shape[1], times * small.shape[2]], "bilinear")
+    np.testing.assert_allclose(make(shape, enlarge=times)(inputs), expected[:, :shape[0], :shape[1]], atol=1e-6)
+
+
 def test_label_and_latents_both_matter():
     generator, latents = make(), tf.random.normal([2, 4], seed=1)
     generator.set_statistics(tf.random.normal([300, 4], seed=2), tf.constant(np.arange(300) % 3))

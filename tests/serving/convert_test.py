@@ -18,6 +18,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from datalens_tf.accounting.statement import round_up
 from datalens_tf.cli import main
 from datalens_tf.errors import DataLensError, InvalidArgumentError
+from datalens_tf.models.generator import Generator
 from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.serving import convert
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
@@ -65,9 +66,12 @@ def test_tflite(generator, expected, tmp_path):
         assert json.loads(archive.read("privacy.json")) == STATEMENT
 
 
-def test_images_of_clusters_with_warp_and_grain_convert(tmp_path):
+@pytest.mark.parametrize("source", [
+    lambda: clusters(weights=((1.0, 1.0, 1.0), (3.0, 0.0, 1.0))),
+    lambda: Generator(SHAPE, 2, 3, units=4, filters=4, enlarge=2)], ids=["clusters", "enlarged"])
+def test_images_with_warp_and_grain_convert(source, tmp_path):
     """What DataLens+ exports is made of operations that both formats have."""
-    made = WarpedGenerator(SHAPE, [clusters(weights=((1.0, 1.0, 1.0), (3.0, 0.0, 1.0)))], 1.0, 0.1)
+    made = WarpedGenerator(SHAPE, [source()], 1.0, 0.1)
     path = export_generator(made, tmp_path / "saved", latent_dim=made.latent_dim, latent_distribution="normal",
                             num_classes=2, class_names=["a", "b"], assets={"privacy.json": json.dumps(STATEMENT)})
     for name in ("x.onnx", "x.tflite"):
