@@ -35,8 +35,8 @@ class Generator(tf.keras.Model):
                  filters: int = 128, contrast: float = 1.0, enlarge: int = 1, **kwargs):
         super().__init__(**kwargs)
         self.height, self.width = image_shape[:2]
-        self._small = [-(-side // enlarge) for side in image_shape[:2]]
-        self._whole = [enlarge * side for side in self._small]
+        self._small = -(-self.height // enlarge), -(-self.width // enlarge)
+        self._whole = enlarge * self._small[0], enlarge * self._small[1]
         height, width, channels = padded_shape((*self._small, image_shape[2]))
         self.num_classes, self.latent_dim, self.contrast = num_classes, latent_dim, contrast
         self.dense_1 = tf.keras.layers.Dense(units, use_bias=False, kernel_initializer=_normal())
