@@ -134,14 +134,14 @@ def good_images(random, count):
     return random.integers(0, 256, (count, 8, 8, 1)).astype(np.uint8)
 
 
-def check_dataset(dataset):
+def check_dataset(dataset, least_classes=2):
     """What a data set promises."""
     images, labels = dataset.images, dataset.labels
     check(images.ndim == 4 and images.size and not images.shape[1] % 4 and not images.shape[2] % 4, f"{images.shape}")
     check(images.dtype == np.uint8 or images.dtype == np.float32, f"{images.dtype}")
     check(images.dtype == np.uint8 or bool(np.all((images >= 0) & (images <= 1))), "values outside [0, 1]")
     check(labels.dtype == np.int64 and labels.shape == (len(images),), f"{labels.dtype} {labels.shape}")
-    check(0 <= labels.min() <= labels.max() < dataset.num_classes >= 2, "labels outside their classes")
+    check(0 <= labels.min() <= labels.max() < dataset.num_classes >= least_classes, "labels outside their classes")
 
 
 # Entry points: each makes one case and runs it.
@@ -217,6 +217,36 @@ def picture_folder(random, folder):
     classes = sorted(place for place in base.iterdir() if place.is_dir() and not place.name.startswith("."))
     counts = [sum(not path.name.startswith(".") for path in place.iterdir()) for place in classes]
     check(np.bincount(dataset.labels, minlength=len(classes)).tolist() == counts, f"classes {dataset.labels} {counts}")
+
+
+def declared_classes(random, folder):
+    """A folder or table with `--classes`, and its neighbour, in which one record is of another class."""
+    words = ["a", "b", "c", "10", "9", "ü", "a b", "CON", "-"]
+    labels = [str(random.choice(words)) for _ in range(random.integers(1, 8))]
+    others = labels.copy()
+    moved = random.integers(len(labels))
+    others[moved] = str(random.choice(words))
+    declared = [str(word) for word in random.choice([*words, "", "\u202e", "a,b"], random.integers(1, 6))]
+    in_a_table, found = random.random() < 0.5, []
+    for name, classes in (("one", labels), ("other", others)):
+        rows = ["file,label"]
+        for number, label in enumerate(classes):
+            place = pathlib.Path(name, "" if in_a_table else label, f"{number}.png")
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), 10 + number).save(folder / place)
+            rows.append(f"{number}.png,{label}")
+        if in_a_table:
+            (folder / name / "labels.csv").write_text("\n".join(rows), encoding="utf-8")
+        found.append(load_dataset(f"folder:{folder / name}", classes=declared))
+    for dataset, classes in zip(found, (labels, others)):
+        check_dataset(dataset, least_classes=1)
+        check(list(dataset.class_names) == declared and dataset.num_classes == len(declared), "other classes")
+        usable = np.ones(len(dataset), bool) if dataset.usable is None else dataset.usable
+        check(len(dataset) == len(classes) and usable.sum() == sum(label in declared for label in classes), "slots")
+        check(not dataset.images[~usable].any(), "a record of an undeclared class is seen")
+    changed = np.any([np.abs(found[0].images.astype(int) - found[1].images).any((1, 2, 3)),
+                      found[0].labels != found[1].labels], 0)
+    check(changed.sum() <= 1, "another record moved")
 
 
 def config_json(random, folder):
@@ -407,7 +437,7 @@ def command_line(random, folder):
 
 
 ENTRY_POINTS = (images, labels, npz, picture_folder, config_json, model_metadata, ledger_file, snapshot, stored_sum,
-                run_folder, command_line)
+                run_folder, command_line, declared_classes)
 CONFIG_TEXTS = [preset("mnist", None if kind.adjacency == "none" else 1.0, method).to_json()
                 for method, kind in config_classes().items()]
 SMALL = DataLensConfig(

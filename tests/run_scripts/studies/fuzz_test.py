@@ -16,4 +16,4 @@ def test_hostile_input_is_refused_or_understood():
         [sys.executable, str(SCRIPT), "--cases", "40", "--seed", "1"], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert "440 cases, 0 failures" in done.stdout
+    assert "480 cases, 0 failures" in done.stdout
