@@ -375,7 +375,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             stages = stages[:1]
         if config.selection_charges:
             seen = 3 * config.selection_images * config.selection_epochs + num_records
-            stages.append(Stage("choose", len(config.choices) * seen * 6e-6 * config.dimension, charged=True))
+            stages.append(Stage("choose", len(config.choices) * seen * 6e-6 * config.features_dimension, charged=True))
         return stages
 
     def _chosen(self, records: datasets.Dataset | Elsewhere, fitted: Fitted, releases: paid_releases.Releases
@@ -392,15 +392,16 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             return None
 
         def counted(mechanism):
-            trained, judge = [], classifier.QuickClassifier(*config.data, config.seed)
+            trained, judge = [], classifier.QuickClassifier(*config.features_data, config.seed)
             for candidate in range(count):
                 self._tell("on_progress", f"candidate {candidate + 1} of {count}", candidate / count)
                 with self._ending_at_once("before a candidate was chosen", self.folder.path):
                     fitted.choose(candidate)
                     images, labels = fitted.draw(config.selection_images, "selection")
-                    judge.fit(images, labels, config.selection_epochs)
+                    judge.fit(sum_questions.smaller(images, config.features_square), labels, config.selection_epochs)
                     trained.append(judge.weights())
-            return asked(sum_questions.Votes(classifiers=trained, data=config.data), records)(mechanism)
+            return asked(sum_questions.Votes(classifiers=trained, data=config.features_data,
+                                             square=config.features_square), records)(mechanism)
 
         steps = 1 if config.unit is None else correct_counts.CorrectCounts.STEPS_OF_UNITS
         _, noisy = releases.get(functools.partial(config.release_mechanisms()[-1], steps=steps), counted)

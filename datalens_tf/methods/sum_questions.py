@@ -179,18 +179,21 @@ class Votes(Question):
     Attributes:
       classifiers: weights of a `QuickClassifier` each.
       data: what their images are.
+      square: side of the squares of pixels that records are averaged over to be such images.
     """
 
     classifiers: Sequence[Sequence[NDArray[np.float32]]]
     data: DataSpec
+    square: int = 1
 
     def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
         if not len(dataset):  # No record is of a declared class, which must not show.
             return np.zeros(len(self.classifiers))
         predictions, judge = [], classifier.QuickClassifier(*self.data, 0)
+        images = smaller(dataset.images, self.square)
         for weights in self.classifiers:
             judge.restore(weights)
-            predictions.append(judge.predict(dataset.images))
+            predictions.append(judge.predict(images))
         found: NDArray[np.float64] = mechanism.sums(predictions, dataset.labels, datasets.unit_sizes(dataset))
         return found
 
@@ -225,16 +228,17 @@ def averaged(images: NDArray[Any], square: int) -> NDArray[np.float64]:
     return found
 
 
-def smaller(images: NDArray[np.uint8], square: int) -> NDArray[np.uint8]:
-    """Images [n, H, W, C] of which squares of so many pixels along a side are one, their mean."""
+def smaller(images: NDArray[Any], square: int) -> NDArray[Any]:
+    """Images [n, H, W, C], uint8 or float, of which squares of so many pixels along a side are one, their mean."""
     if square == 1:
         return images
     count, height, width, channels = images.shape
     shape = -(-height // square), -(-width // square), channels
-    means = np.empty((count, *shape), np.uint8)
+    means = np.empty((count, *shape), images.dtype)
     for start in range(0, count, datasets.CHUNK):
         chunk = images[start:start + datasets.CHUNK]
-        means[start:start + datasets.CHUNK] = np.rint(averaged(chunk, square) / square).reshape(-1, *shape)
+        found = averaged(chunk, square).reshape(-1, *shape) / square
+        means[start:start + datasets.CHUNK] = np.rint(found) if images.dtype == np.uint8 else found
     return means
 
 

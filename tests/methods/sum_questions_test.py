@@ -4,7 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf.config import DataSpec
+from datalens_tf.data.datasets import as_dataset
+from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.methods import sum_questions
+from datalens_tf.training.classifier import QuickClassifier
 from datalens_tf.training.feature_network import FeatureNetwork
 
 
@@ -43,3 +46,24 @@ def test_a_smaller_image_has_the_means_of_squares_and_black_beside_those_at_the_
     assert found.dtype == np.uint8 and found[..., 0].tolist() == [
         [[3, 0], [0, 0], [0, 0]], [[0, 0], [0, 0], [50, 50]]]
     assert sum_questions.smaller(images, 1) is images
+
+
+def test_numbers_between_0_and_1_stay_such():
+    images = np.random.default_rng(3).random((1, 4, 4, 1), np.float32)
+    found = sum_questions.smaller(images, 2)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[0, 0, 0, 0], images[0, :2, :2, 0].mean(), rtol=1e-6)
+
+
+def test_classifiers_that_choose_see_records_as_small_as_what_they_learned_from():
+    small = np.random.default_rng(4).integers(0, 256, (30, 8, 8, 1), np.uint8)
+    data, labels = DataSpec((8, 8, 1), 3), np.arange(30) % 3
+    judge = QuickClassifier(*data, 0)
+    judge.fit(small, labels, 2)
+    mechanism = CorrectCounts(num_candidates=1, noise_multiplier=1.0)
+    of_small, of_large = (
+        sum_questions.Votes(classifiers=[judge.weights()], data=data, square=square).answer(
+            mechanism, as_dataset(small.repeat(square, 1).repeat(square, 2), labels, 3)) for square in (1, 2))
+    np.testing.assert_array_equal(of_large, of_small)
+    right = (judge.predict(small) == labels).sum()
+    assert of_small[0] != 0 or 2 * right == len(labels)
