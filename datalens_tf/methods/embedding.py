@@ -38,8 +38,7 @@ with epy.lazy_imports():
     from datalens_tf.training import sum_owners
 
 
-
-_THINNEST = 8  # pixels across an image that networks take
+_THINNEST = 8  # pixels, of an image's shorter side: networks take no smaller ones
 _RENYI = ("rdp", "classic_rdp")  # Accountants that price discrete Gaussian noise.
 
 
