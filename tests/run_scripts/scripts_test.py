@@ -30,7 +30,7 @@ COMMANDS = {
                                   "--network", "large"]],
     "reproduce/cifar10.sh": [["digits", "1", "10"]],
     "benchmarks/before_and_after.py": [["--older", str(ROOT), "--method", "dp_merf", "--datasets", "digits",
-                                         "--records", "300"]],
+                                         "--records", "300", "--keep", "{tmp}"]],
     "benchmarks/distributed_rounds.py": [["--repeats", "1", "--actors", "1"]],
     "benchmarks/large_banks.py": [["--teachers", "4", "--folder", "{tmp}"]],
     "benchmarks/load_pictures.py": [["--count", "20", "--side", "64"]],
