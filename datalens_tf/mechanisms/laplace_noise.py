@@ -42,7 +42,8 @@ class RoundedLaplaceNoise(noise.NoiseSource):
         # A tail probability of 2^-64 is at 43.7 scales.
         magnitude, certain = noise._rounded_quantiles(bits, scale, lambda tail: -np.log(2 * tail), 40)
         for position in np.flatnonzero(~certain):
-            magnitude[position] = noise._exact_quantile(int(bits[position]), scale, os.urandom, _laplace_tail)
+            magnitude[position] = noise._exact_quantile(int(bits[position]), scale, os.urandom, _laplace_tail,
+                                                        near=int(magnitude[position]))
         return (sign * magnitude).reshape(shape)
 
 

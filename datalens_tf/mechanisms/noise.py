@@ -83,7 +83,8 @@ class RoundedGaussianNoise(NoiseSource):
         sign, bits = _sign_and_tail_bits(math.prod(shape))
         magnitude, certain = _rounded_quantiles(bits, stddev)
         for position in np.flatnonzero(~certain):
-            magnitude[position] = _exact_quantile(int(bits[position]), stddev, os.urandom)
+            magnitude[position] = _exact_quantile(int(bits[position]), stddev, os.urandom,
+                                                  near=int(magnitude[position]))
         return (sign * magnitude).reshape(shape)
 
 
@@ -120,11 +121,14 @@ def _rounded_quantiles(bits: NDArray[np.uint64], scale: float, quantile: _Quanti
 
 
 def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes],
-                    tail: Callable[[Any], Any] = _gaussian_tail) -> int:
-    """round(x) for P[X > x] = 0.0bits..., whose further bits are drawn until they decide it."""
+                    tail: Callable[[Any], Any] = _gaussian_tail, near: int | None = None) -> int:
+    """round(x) for P[X > x] = 0.0bits..., whose further bits are drawn until they decide it.
+
+    It is looked for around `near` first, which float64 says it is. Where it is not there, it is found all the same.
+    """
     import mpmath
 
-    length = 64
+    length, around = 64, 2 + math.ceil(1e-12 * scale)
     while True:
         with mpmath.workprec(2 * length + 128):
             low, high = (mpmath.ldexp(end, -length) for end in (bits, bits + 1))
@@ -135,6 +139,9 @@ def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes],
 
             # x is rounded to k where beyond(k) < tail probability < beyond(k - 1), which decreases in k.
             first, last = 0, max(2, math.ceil(scale * length))
+            if near is not None:
+                first = near - around if near > around and beyond(near - around - 1) > low else first
+                last = near + around if beyond(near + around) <= low else last
             while first < last:  # the smallest k with beyond(k) <= low
                 middle = (first + last) // 2
                 first, last = (first, middle) if beyond(middle) <= low else (middle + 1, last)

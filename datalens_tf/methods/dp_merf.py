@@ -33,7 +33,7 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import mean_embedding
     from datalens_tf.training import releases as paid_releases
 
-CHOOSE_WHEN = "you want a result in a minute or two, and coarse pictures are enough"
+CHOOSE_WHEN = "you want a short training that is easy to explain, and coarse pictures are enough"
 PUBLISHED_AS = "DP-MERF"
 
 

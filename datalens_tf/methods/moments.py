@@ -153,8 +153,9 @@ def cluster_gaussians(config: MomentsConfig, records: Records, releases: paid_re
     differences = sum_questions.Points(square=config.moments_square, centres=means)
     moment, noisy = _second_moments(
         dataclasses.replace(differences, together=True), 1, config, "directions", records, releases)
-    variances, directions = np.linalg.eigh(moment.mean(noisy[0], sizes.sum())[0])
-    variances, directions = variances[::-1][:config.num_directions], directions.T[::-1][:config.num_directions]
+    variances, directions = second_moment.largest_eigenvectors(
+        moment.mean(noisy[0], sizes.sum())[0], config.num_directions)
+    directions = directions.T
     clusters = _Clusters(config, dataclasses.replace(differences, directions=directions),
                          np.sqrt(np.maximum(variances, 0)), records, releases)
     moment, noisy = _second_moments(
@@ -266,11 +267,10 @@ def _cluster_factors(moment: second_moment.SecondMoment, noisy: np.ndarray, size
 
 def _factors(covariance: np.ndarray, floor: float, count: int) -> np.ndarray:
     """Rows [count, d] with F^T F the covariance in its largest directions above the floor; others are zero."""
-    values, vectors = np.linalg.eigh(covariance)
-    kept = np.argsort(values)[::-1][:count]
-    kept = kept[values[kept] > floor]
-    found = np.zeros((count, len(values)))
-    found[:len(kept)] = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    values, vectors = second_moment.largest_eigenvectors(covariance, count)
+    kept = values > max(floor, 0.0)
+    found = np.zeros((count, len(covariance)))
+    found[:kept.sum()] = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
     return found
 
 

@@ -120,6 +120,17 @@ def test_the_fast_way_is_the_exact_one_wherever_it_is_sure(stddev):
     assert not certain[150] and (stddev > 1e6 or np.mean(certain) > 0.9)
 
 
+@pytest.mark.parametrize("stddev", [0.01, 1.0, 5000.0, 1e9, 2.0**45])
+def test_exact_quantiles_do_not_depend_on_where_they_are_looked_for_first(stddev):
+    words = [0, 1, 2**40, 2**63 - 1, *np.random.default_rng(1).integers(0, 2**63, 12).tolist()]
+    fast, _ = noise._rounded_quantiles(np.array(words, np.uint64), stddev)
+    for word, near in zip(words, fast.astype(int).tolist()):
+        right = noise._exact_quantile(word, stddev, lambda n: bytes([0x5A]) * n)
+        far = 1000 + math.ceil(stddev)
+        for guess in (near, near - 1, near + 1, 0, right + 3, max(0, right - 3), right + far, max(0, right - far)):
+            assert noise._exact_quantile(word, stddev, lambda n: bytes([0x5A]) * n, near=guess) == right
+
+
 def test_float64_has_the_quantile_within_a_hundredth_of_the_margin():
     words = np.random.default_rng(0)
     bits = np.concatenate([words.integers(1, 2**63, 300, np.uint64), (2.0**words.uniform(0, 63, 300)).astype(np.uint64),
