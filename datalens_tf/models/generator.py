@@ -85,7 +85,7 @@ class Generator(tf.keras.Model):
 
 
 def _enlarging(small: int, whole: int) -> np.ndarray:
-    """What rows are multiplied with to be enlarged as `tf.image.resize` does it bicubically: float32 [small, whole].
+    """Weights by which rows are enlarged as `tf.image.resize` does it bicubically: float32 [small, whole].
 
     Products of matrices convert to all formats of models, and that operation to few.
     """
