@@ -135,13 +135,14 @@ def _scaled(values: tf.Tensor) -> tf.Tensor:
 def _hadamard(values: tf.Tensor) -> tf.Tensor:
     """The Hadamard transform of [..., n], n a power of two, divided by sqrt(n): its own inverse.
 
-    That of n = a b is the Kronecker product of those of a and b: two products with small matrices.
+    That of n = a b is the Kronecker product of those of a and b: two products with small matrices. Of three dimensions:
+    with oneDNN, TensorFlow 2.20's and 2.21's `matmul` of four with two corrupts memory (its issue 117700).
     """
     import tensorflow as tf
 
     size = values.shape[-1]
     rows = 2 ** (size.bit_length() // 2)
-    grid = tf.reshape(values, tf.concat([tf.shape(values)[:-1], [rows, size // rows]], 0))
+    grid = tf.reshape(values, [-1, rows, size // rows])
     grid = tf.matmul(tf.matmul(_matrix(rows), grid), _matrix(size // rows))
     return tf.reshape(grid, tf.shape(values))
 

@@ -66,8 +66,7 @@ class Generator(tf.keras.Model):
         hidden = tf.nn.relu(self.norms[2](self.deconv_3(join(self.to_map(hidden))), training=training))
         images = self._stretch(tf.sigmoid(crop(self.deconv_4(join(hidden)), *self._small)))
         if self._whole != self._small:
-            images = tf.einsum("nhwc,hr,ws->nrsc", images, *self._weights)
-            images = tf.clip_by_value(images, 0.0, 1.0)
+            images = tf.clip_by_value(_products(images, *self._weights), 0.0, 1.0)
         return crop(images, self.height, self.width)
 
     def _stretch(self, images):
@@ -91,3 +90,16 @@ def _enlarging(small: int, whole: int) -> np.ndarray:
     """
     weights: np.ndarray = tf.image.resize(tf.eye(small)[:, :, None, None], [whole, 1], "bicubic").numpy()[:, :, 0, 0]
     return weights
+
+
+def _products(images: tf.Tensor, rows: np.ndarray, columns: np.ndarray) -> tf.Tensor:
+    """Images [n, h, w, C] times these matrices, [h, H] and [w, W]: [n, H, W, C].
+
+    Of two-dimensional tensors: with oneDNN, TensorFlow 2.20's and 2.21's `matmul` of four dimensions with two corrupts
+    memory (its issue 117700).
+    """
+    (height, width, channels), (_, whole_height), (_, whole_width) = images.shape[1:], rows.shape, columns.shape
+    wide = tf.matmul(tf.reshape(tf.transpose(images, [0, 3, 1, 2]), [-1, width]), columns)
+    turned = tf.transpose(tf.reshape(wide, [-1, channels, height, whole_width]), [0, 1, 3, 2])
+    high = tf.reshape(tf.matmul(tf.reshape(turned, [-1, height]), rows), [-1, channels, whole_width, whole_height])
+    return tf.transpose(high, [0, 3, 2, 1])
