@@ -187,7 +187,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         # Covariances have more noise the more numbers an image has; features do not.
         numbers = self.replace(**_SHARING).moments_dimension
         if mu * num_records < _CHOOSES:
-            plan = _WITHOUT_A_CHOICE
+            plan = _WITHOUT_A_CHOICE if self.data.num_classes >= _CENTRED else _OF_FEW_CLASSES
         elif signal < _EMBEDS:
             plan = _MOMENTS_ALONE
         elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
@@ -245,12 +245,16 @@ _MOMENTS_ALONE = {
     "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
 _WITHOUT_A_CHOICE = _MOMENTS_ALONE | {
     "mean_charges": 57, "covariance_charges": 38, "selection_charges": 0, "candidates": "moments:0.75:0.15"}
+_OF_FEW_CLASSES = _WITHOUT_A_CHOICE | {
+    "centre_charges": 0, "mean_charges": 50, "covariance_charges": 50, "candidates": "moments:1:0.15"}
 _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
 # Fewer classes count as so many: there is more to say of each.
 _LEAST_CLASSES = 10
+# From so many classes on, what a mean of all takes from the noise of their means is more than it costs.
+_CENTRED = 4
 # Below this mu n, shares of right answers have noise of two points or more, which is what a choice would gain.
 _CHOOSES = 433.0
 # From these signals on, embeddings pay, and each class has a covariance of its own as in the plan of the budget. Chosen

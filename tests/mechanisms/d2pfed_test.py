@@ -62,6 +62,15 @@ def test_the_rotation_is_the_hadamard_transform_of_random_signs(dimension, padde
     assert not np.array_equal(rotated, make(dimension=dimension, rotation_seed=3).rotate(values)) or padded < 3
 
 
+@pytest.mark.parametrize("num_teachers, num_images", [(1, 1), (1, 3), (5, 1), (5, 3)])
+def test_a_batch_is_rotated_as_each_of_its_gradients(num_teachers, num_images):
+    mechanism = make(dimension=784)
+    values = np.random.default_rng(0).normal(size=(num_teachers, num_images, 1024)).astype(np.float32)
+    single = [[mechanism.rotate(gradient) for gradient in of_teacher] for of_teacher in values]
+    np.testing.assert_allclose(mechanism.rotate(values), single, atol=1e-5)
+    np.testing.assert_allclose(mechanism.unrotate(mechanism.rotate(values)), values, atol=1e-5)
+
+
 @pytest.mark.parametrize("num_levels", [2, 3, 4, 9])
 def test_levels_are_centred_and_right_on_average(num_levels):
     """A teacher's votes, rotated back, point along its gradient; none of its gradient, none of its votes."""

@@ -371,7 +371,7 @@ class TestClusters(PrivateSynthesizerConformance):
 
 @pytest.mark.parametrize("epsilon, num_records, num_classes, is_small", [
     (1.0, 3000, 10, True), (3.0, 3000, 10, True), (1.0, 60_000, 10, False), (10.0, 60_000, 10, False),
-    (1.0, 1000, 2, True), (1.0, 48_851, 2, False), (10.0, 1000, 10, True)])
+    (1.0, 1000, 4, True), (1.0, 48_851, 2, False), (10.0, 1000, 10, True)])
 def test_few_records_for_the_budget_get_another_plan(epsilon, num_records, num_classes, is_small):
     """A function of public numbers: of records, of classes, and epsilon. What it gives is a fixed point."""
     config = DataLensPlusConfig.for_budget(epsilon).replace(image_shape=(28, 28, 1), num_classes=num_classes)
@@ -409,6 +409,13 @@ def test_with_fewest_records_nothing_is_chosen_since_noise_would(num_classes):
     assert (alone.selection_charges, len(alone.choices)) == (0, 1) and alone.num_charges == 100
     noise = 3**0.5 * chosen.noise_multiplier / chosen.selection_charges**0.5  # Of three counts that a record changes.
     assert len(chosen.choices) == 3 and noise / 1620 == pytest.approx(0.02, rel=0.02)
+
+
+@pytest.mark.parametrize("num_classes, charges", [(1, (0, 50, 50)), (3, (0, 50, 50)), (4, (5, 57, 38))])
+def test_few_classes_of_fewest_records_do_without_a_mean_of_all(num_classes, charges):
+    resolved = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(1000)
+    assert (resolved.centre_charges, resolved.mean_charges, resolved.covariance_charges) == charges
+    assert resolved.share_covariance and resolved.resolved(1000) == resolved
 
 
 def test_few_classes_count_as_ten():
