@@ -116,8 +116,9 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "clusters and of charges were chosen on MNIST, whose real test split was looked at. That clusters and grain "
         "pay was first seen on Fashion-MNIST's training records, and its real test split was looked at as well. A few "
         "kinds of grain were tried on CIFAR-10's training records. Plans for few records were chosen on training "
-        "records of MNIST and Fashion-MNIST; those for few classes on CIFAR-10's, as animals and vehicles. Images "
-        "above 32 pixels are fitted and compared at 32 since CelebA's genders, whose real test split was looked at. "
+        "records of MNIST and Fashion-MNIST; those for few classes on theirs and CIFAR-10's, in two classes, after a "
+        "look at the real test split of CelebA's genders. Images above 32 pixels are fitted and compared at 32 for the "
+        "same reason. "
         "How they are enlarged, and that choosing classifiers are averaged, was chosen on CIFAR-10's training records.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
