@@ -117,9 +117,9 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "pay was first seen on Fashion-MNIST's training records, and its real test split was looked at as well. A few "
         "kinds of grain were tried on CIFAR-10's training records. Plans for few records were chosen on training "
         "records of MNIST and Fashion-MNIST; those for few classes on theirs and CIFAR-10's, in two classes, after a "
-        "look at the real test split of CelebA's genders. That images above 32 pixels are fitted and compared at 32 was "
-        "decided after such a look, too. How they are enlarged, and that choosing classifiers are averaged, was chosen "
-        "on CIFAR-10's training records.")
+        "look at the real test split of CelebA's genders. That images above 32 pixels are fitted and compared at 32 "
+        "was decided after such a look, too. How they are enlarged, and that choosing classifiers are averaged, was "
+        "chosen on CIFAR-10's training records.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
         {**EmbeddingConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})
