@@ -2,10 +2,10 @@
 
     git worktree add OLDER d96937d
     python run_scripts/benchmarks/before_and_after.py --older OLDER --method METHOD
-        [--datasets mnist tfds:cifar10_jpeg celeba_gender] [--records N] [--epsilon 1] [--keep RUNS]
+        [--datasets mnist tfds:cifar10_jpeg celeba_gender] [--records N] [--epsilon 1] [--delta 1e-5] [--keep RUNS]
 
-Both read the training records, or the first so many of them, from one npz file, and start from nothing. A row is
-printed as soon as it is known: seconds from the start of the command to its end, loading and imports included, the
+Both read the training records, or the first so many of them, from one npz file, give the same promise, and start from
+nothing. A row is printed as soon as it is known: seconds from the start of the command to its end, loading and imports included, the
 processor's seconds, and the largest memory. RUNS keeps the runs as RUNS/DATASET/before and after, so that `datalens
 evaluate` can say whether accuracy was lost. Run it on a machine that does nothing else. Both need the same Python
 packages, which are those of the Python that runs this.
@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, help="by default all")
     parser.add_argument("--method", required=True)
     parser.add_argument("--epsilon", default="1")
+    parser.add_argument("--delta", default="1e-5", help="of both, whatever their defaults are")
     parser.add_argument("--keep", type=pathlib.Path, metavar="RUNS", help="a folder for the runs; by default they go")
     args = parser.parse_args()
     print("| data | records | commit | seconds | processor seconds | peak memory, GiB |\n|---|---|---|---|---|---|")
@@ -47,8 +48,8 @@ def main() -> None:
             del records
             runs = pathlib.Path(folder) if args.keep is None else args.keep.resolve() / name.replace(":", "_")
             for when, checkout in {"before": args.older, "after": ROOT}.items():
-                words = ["train", "--method", args.method, "--epsilon", args.epsilon, "--dataset", f"npz:{path}",
-                         "--output_dir", str(runs / when)]
+                words = ["train", "--method", args.method, "--epsilon", args.epsilon, "--delta", args.delta,
+                         "--dataset", f"npz:{path}", "--output_dir", str(runs / when)]
                 found = " | ".join(f"{value:.1f}" for value in measured(checkout.resolve(), words))
                 print(f"| {name} | {count:,} | {commit(checkout)} | {found} |", flush=True)
 
