@@ -5,10 +5,10 @@
         [--datasets mnist tfds:cifar10_jpeg celeba_gender] [--records N] [--epsilon 1] [--delta 1e-5] [--keep RUNS]
 
 Both read the training records, or the first so many of them, from one npz file, give the same promise, and start from
-nothing. A row is printed as soon as it is known: seconds from the start of the command to its end, loading and imports included, the
-processor's seconds, and the largest memory. RUNS keeps the runs as RUNS/DATASET/before and after, so that `datalens
-evaluate` can say whether accuracy was lost. Run it on a machine that does nothing else. Both need the same Python
-packages, which are those of the Python that runs this.
+nothing. A row is printed as soon as it is known: seconds from the start of the command to its end, loading and imports
+included, the processor's seconds, and the largest memory. RUNS keeps the runs as RUNS/DATASET/before and after, so that
+`datalens evaluate` can say whether accuracy was lost. Run it on a machine that does nothing else. Both need the same
+Python packages, which are those of the Python that runs this.
 """
 
 import argparse
