@@ -108,6 +108,7 @@ class Progress(Callback):
         self._now: _Part | None = None
         self._start = clock()
         self._last_line: float | None = None
+        self._last_text = ""  # A line that says what the last one said tells how long the command has run.
         self._last_told: float | None = None
         self._heading: list[str] = []
         self._bar: tqdm.tqdm | None = None
@@ -192,7 +193,9 @@ class Progress(Callback):
                 self._draw()
             elif self._last_line is None or now - self._last_line >= LINE_SECONDS:
                 self._flush_heading()
-                self._write(self._line())
+                line = self._line()
+                self._write(line if line != self._last_text else f"{line}, after {duration(now - self._start)}")
+                self._last_text = line
 
     def seconds_left(self) -> float | None:
         """Seconds until the end of the last stage; None as long as nothing tells."""
