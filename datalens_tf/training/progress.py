@@ -10,6 +10,7 @@ here is for whoever holds them, and is written to no public file.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import os
 import sys
@@ -108,7 +109,7 @@ class Progress(Callback):
         self._now: _Part | None = None
         self._start = clock()
         self._last_line: float | None = None
-        self._last_text = ""  # A line that says what the last one said tells how long the command has run.
+        self._last_text = ""  # of the last plain line, so that none repeats it
         self._last_told: float | None = None
         self._heading: list[str] = []
         self._bar: tqdm.tqdm | None = None
@@ -194,7 +195,9 @@ class Progress(Callback):
             elif self._last_line is None or now - self._last_line >= LINE_SECONDS:
                 self._flush_heading()
                 line = self._line()
-                self._write(line if line != self._last_text else f"{line}, after {duration(now - self._start)}")
+                # To the second, since `duration` would repeat itself.
+                so_far = datetime.timedelta(seconds=int(now - self._start))
+                self._write(line if line != self._last_text else f"{line}; {so_far} so far")
                 self._last_text = line
 
     def seconds_left(self) -> float | None:
