@@ -1,6 +1,6 @@
 """Every table, run by run: says what is left to do and what it will take, then does it, one run at a time.
 
-    python run_scripts/reproduce/all.py --runs_dir RUNS [--only PATTERN ...] [--max_minutes M] [--cost]
+    python run_scripts/reproduce/all.py --runs_dir RUNS [--only PATTERN ...] [--missing] [--max_minutes M] [--cost]
 
 The runs are those of paper_tables.py, in its order. Each has a folder RUNS/NAME, and when it is done a place in
 RUNS/results, which `kept_runs.py --collect RUNS` copies. The same command goes on after any stop, `kill -9` included:
@@ -37,12 +37,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs_dir", type=pathlib.Path, required=True)
     parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="names of runs, such as 'dp_gan_*'")
+    parser.add_argument("--missing", action="store_true", help="without the runs that results/ of this checkout has")
     parser.add_argument("--max_minutes", type=float, default=None, help="of training, for each run, instead of its own")
     parser.add_argument("--cost", action="store_true", help="say what it will take, and do nothing")
     args = parser.parse_args()
     cells = [cell for cell in paper_tables.cells() if any(fnmatch.fnmatch(cell.name, pattern) for pattern in args.only)]
     if not cells:
         parser.error(f"Expected --only to name runs, got {' '.join(args.only)}; --cost shows all methods and data.")
+    if args.missing:
+        cells = missing(cells, kept_runs.RESULTS)
     print(cost(cells, args.runs_dir), flush=True)
     if args.cost:
         return 0
@@ -58,6 +61,13 @@ def main() -> int:
     for name, why in unfinished.items():
         print(f"{name}: {why}")
     return 1 if unfinished else 0
+
+
+def missing(cells: Sequence[Cell], results: pathlib.Path) -> list[Cell]:
+    """The runs that a folder of results lacks, and those whose stored releases they are made of."""
+    left = {cell.name: cell for cell in cells if not kept_runs.has(cell, results)}
+    waited_for = {cell.earlier_than for cell in left.values()}
+    return [cell for cell in cells if cell.name in left or cell.name in waited_for]
 
 
 def _wait_for_others(lock) -> None:

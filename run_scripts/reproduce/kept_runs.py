@@ -107,6 +107,11 @@ def _at(metrics: Mapping[str, Any], path: Sequence[str]) -> Any:
     return value
 
 
+def has(cell: Cell, results: pathlib.Path) -> bool:
+    """Whether a run is kept in a folder of results."""
+    return (results / "runs" / cell.name / _MEASURED).exists()
+
+
 def rows(results: pathlib.Path) -> list[dict[str, str]]:
     """The rows of the kept runs, as text."""
     runs = []

@@ -130,6 +130,23 @@ def test_teachers_of_a_kept_run_are_deleted_and_its_releases_are_not(queue, cell
     assert sorted(path.name for path in private.iterdir()) == ["evaluation", "releases"]
 
 
+def test_missing_runs_are_those_without_results_and_what_they_are_made_of(queue, cells, tmp_path):
+    run, *earlier = (cell for cell in cells if "datalens_mnist_eps1_seed0" in (cell.name, cell.earlier_than))
+    others = [cell for cell in cells if cell.method == "dcgan"]
+    assert queue.missing([run, *earlier, *others], tmp_path) == [run, *earlier, *others]
+
+    def keep(cell):
+        (tmp_path / "runs" / cell.name).mkdir(parents=True)
+        (tmp_path / "runs" / cell.name / "measured.json").touch()
+
+    for cell in (run, *others):
+        keep(cell)
+    assert queue.missing([run, *earlier, *others], tmp_path) == [run, *earlier]
+    for cell in earlier:
+        keep(cell)
+    assert queue.missing([run, *earlier, *others], tmp_path) == []
+
+
 def test_an_earlier_generator_waits_for_its_run(queue, cells, done, tmp_path):
     cell = next(cell for cell in cells if cell.earlier_than is not None)
     assert queue.work([cell], tmp_path, None, 0) == {cell.name: f"waits for {cell.earlier_than}"}
