@@ -15,6 +15,7 @@ import argparse
 import collections
 import fcntl
 import fnmatch
+import json
 import pathlib
 import shutil
 import signal
@@ -66,7 +67,7 @@ def main() -> int:
 def missing(cells: Sequence[Cell], results: pathlib.Path) -> list[Cell]:
     """The runs that a folder of results lacks, and those whose stored releases they are made of."""
     left = {cell.name: cell for cell in cells if not kept_runs.has(cell, results)}
-    waited_for = {cell.earlier_than for cell in left.values()}
+    waited_for = {cell.export_of for cell in left.values()}
     return [cell for cell in cells if cell.name in left or cell.name in waited_for]
 
 
@@ -87,9 +88,9 @@ def work(cells: Sequence[Cell], runs_dir: pathlib.Path, max_minutes: float | Non
         folder = runs_dir / cell.name
         limit = cell.max_minutes if max_minutes is None else max_minutes
         try:
-            if cell.earlier_than is not None:
-                done = earlier(cell, runs_dir / cell.earlier_than, folder, lock)
-                why = f"waits for {cell.earlier_than}"
+            if cell.export_of is not None:
+                done = export(cell, _folder_of(cell.export_of, runs_dir), folder, lock)
+                why = f"waits for {cell.export_of}"
             else:
                 done = fill(folder, cell.train, cell.evaluate, limit, (lock,))
                 why = f"training was stopped after {limit:g} minutes" if limit is not None else ""
@@ -114,16 +115,26 @@ def discard(folder: pathlib.Path) -> None:
     files.bank.unlink(missing_ok=True)
 
 
-def earlier(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bool:
-    """Evaluates the generator that a finished run had when it had spent the cell's epsilon; whether it is finished."""
+def _folder_of(run: str, runs_dir: pathlib.Path) -> pathlib.Path:
+    return (kept_runs.PROJECT if run.startswith("checkpoints/") else runs_dir) / run
+
+
+def export(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bool:
+    """Exports and evaluates the generator that a finished run had when it had spent the cell's epsilon.
+
+    Returns:
+      Whether the run is finished.
+    """
     if result_file(folder).exists():
         return True
     if not (run / verification.STATEMENT).exists():
         return False
     config = registry.config_from_json((run / "config.json").read_text())
     step = accountants.max_steps(config.step_event(), cell.epsilon, config.delta, config.accountant, config.adjacency)
+    taken = json.loads((run / verification.STATEMENT).read_text())["num_steps"]
+    earlier = (f"--step={step}",) if step < taken else ()
     shutil.rmtree(folder, ignore_errors=True)  # Of an export that was interrupted.
-    call(folder, "export", "export", f"--run_dir={run}", f"--output_dir={folder / 'generator'}", f"--step={step}",
+    call(folder, "export", "export", f"--run_dir={run}", f"--output_dir={folder / 'generator'}", *earlier, *cell.export,
          pass_fds=(lock,))
     shutil.copy(folder / "generator/1/assets.extra" / verification.STATEMENT, folder)
     call(folder, "evaluation", "evaluate", f"--samples={folder / 'generator'}", f"--output_dir={folder}",
@@ -157,7 +168,7 @@ def _kind(cell: Cell) -> str:
     """Runs of a method that take about as long."""
     kind = "colour" if cell.dataset in paper_tables.COLOUR else "grey"
     return f"{kind}, 1/10 of the teachers" if paper_tables.has_few_teachers(cell) else (
-        f"{kind}, of a stored release" if cell.earlier_than else kind)
+        f"{kind}, exported anew" if cell.export_of else kind)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,9 @@ class Cell:
       variant: how it differs from the method's usual settings, in words.
       train, evaluate: flags of these commands, without those that name the folder.
       max_minutes: training is stopped after so many.
-      earlier_than: name of the run of which this is an earlier generator; then nothing is trained.
+      export_of: a run's name, or `checkpoints/NAME`: its generator is exported anew, as it was when it had spent
+        `epsilon`, and nothing is trained.
+      export: further flags of this export.
     """
 
     name: str
@@ -42,7 +44,8 @@ class Cell:
     evaluate: tuple[str, ...] = ()
     variant: str = ""
     max_minutes: float | None = None
-    earlier_than: str | None = None
+    export_of: str | None = None
+    export: tuple[str, ...] = ()
 
 
 def fill(folder: pathlib.Path, train: Sequence[str], evaluate: Sequence[str], max_minutes: float | None = None,

@@ -59,10 +59,12 @@ def keep(cell: Cell, folder: pathlib.Path, results: pathlib.Path) -> None:
     """
     costs, metrics = costs_of(folder), json.loads(result_file(folder).read_text())
     classes = json.loads((folder / "generator/1/assets.extra/model.json").read_text())["class_names"]
-    made = ("datalens train", *cell.train) if cell.earlier_than is None else (
-        "datalens export --step", str(json.loads((folder / verification.STATEMENT).read_text())["num_steps"]), "of",
-        cell.earlier_than)
-    write_run(cell, (folder / verification.STATEMENT).read_bytes(), metrics, results, {
+    statement = (folder / verification.STATEMENT).read_bytes()
+    made: tuple[str, ...] = ("datalens train", *cell.train)
+    if cell.export_of is not None:
+        how = cell.export or (f"--step={json.loads(statement)['num_steps']}",)
+        made = ("datalens export", f"--run_dir={cell.export_of}", *how)
+    write_run(cell, statement, metrics, results, {
         "classes": classes, "commit": costs.get("commit", ""),
         "minutes": {what: round(costs[what]["seconds"] / 60, 1) for what in ("training", "evaluation")
                     if what in costs},
@@ -229,16 +231,17 @@ def documents(found: Sequence[Mapping[str, str]]) -> dict[pathlib.Path, str]:
 
 def headline(found: Sequence[Mapping[str, str]]) -> str:
     """Accuracies of few methods, a row for each data set and budget."""
-    accuracies = [row for row in found if row["measure"] == "accuracy" and row["method"] in paper_tables.HEADLINE
-                  and _is_usual(row["variant"])]
-    columns = [method for method in paper_tables.HEADLINE if any(row["method"] == method for row in accuracies)]
-    cells: dict[tuple[str, str], dict[str, str]] = {}
+    cells: dict[tuple[str, str], dict[tuple[str, bool], str]] = {}
     # Of a released generator and newer runs of the same method, the newer ones are shown.
-    for row in sorted(accuracies, key=lambda row: (_place(row["data"]), float(row["budget"]), not row["variant"])):
-        cells.setdefault((row["data"], row["budget"]), {})[row["method"]] = _accuracy(row)
-    return _table(("data", "epsilon", *(_shown(method) for method in columns)),
-                  [(_DATA.get(data, data), budget, *(known.get(method, "-") for method in columns))
-                   for (data, budget), known in cells.items()])
+    for row in sorted(found, key=lambda row: (_place(row["data"]), float(row["budget"]), not _is_released(row))):
+        if row["measure"] == "accuracy" and (_is_usual(row["variant"]) or _is_posed(row)):
+            cells.setdefault((row["data"], row["budget"]), {})[row["method"], _is_posed(row)] = _accuracy(row)
+    columns = [(method, posed) for method in paper_tables.HEADLINE for posed in (False, True)
+               if any((method, posed) in known for known in cells.values())]
+    lines = [(_DATA.get(data, data), budget, *(known.get(column, "-") for column in columns))
+             for (data, budget), known in cells.items() if any(column in known for column in columns)]
+    return _table(("data", "epsilon", *(_shown(method) + f", {paper_tables.POSED}" * posed
+                                        for method, posed in columns)), lines)
 
 
 def all_tables(found: Sequence[Mapping[str, str]]) -> str:
@@ -264,9 +267,18 @@ def _thousands(count: str) -> str:
     return re.sub("[0-9]+", lambda found: f"{int(found[0]):,}", count)
 
 
+def _is_released(row: Mapping[str, str]) -> bool:
+    return row["variant"].startswith("checkpoints/")
+
+
+def _is_posed(row: Mapping[str, str]) -> bool:
+    return row["variant"].endswith(paper_tables.POSED)
+
+
 def _is_usual(variant: str) -> bool:
-    """Whether a row is of the method as it is, and not of Tables 4, 5 and 7."""
-    return variant in ("", paper_tables.SLIM) or variant.startswith("checkpoints/")
+    """Whether a row is of the method as the paper has it: not posed, and not of Tables 4, 5 and 7."""
+    return variant in ("", paper_tables.SLIM) or (
+        variant.startswith("checkpoints/") and not variant.endswith(paper_tables.POSED))
 
 
 def _accuracy(row: Mapping[str, str]) -> str:

@@ -51,11 +51,16 @@ _CAP, _CAP_OF_OTHERS = 180.0, 60.0
 # Tables 4, 5 and 7 with a tenth of the teachers and the paper's noise for each: sigma / N = 5,000 / 4,000.
 TEACHERS, STEPS = 400, 150
 
+# Public warp, grain and choice of DataLens' exported images, as docs/research/datalens.md chose them.
+POSED = "posed"
+POSES = {"mnist": ("--output_warp=1.5", "--output_grain=0.5", "--output_choices=4"),
+         "fashion_mnist": ("--output_warp=0.75", "--output_grain=0.8", "--output_choices=4")}
+
 
 @functools.cache
 def cells() -> tuple[Cell, ...]:
-    """All of them: methods that are least likely to change first, DataLens last, colour after grey."""
-    return (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
+    """All of them: what needs no training, what is least likely to change, DataLens last, colour after grey."""
+    return (*_posed_checkpoints(), *_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
             *_grey("datalens", PLUS), *_adjacencies(), *_variants(), *_colour())
 
 
@@ -66,7 +71,7 @@ def has_few_teachers(cell: Cell) -> bool:
 
 def estimate(cell: Cell) -> float:
     """Minutes that training and evaluation take, where no such run is recorded."""
-    training: float = 0 if cell.earlier_than else _MINUTES[cell.method][cell.dataset in COLOUR]
+    training: float = 0 if cell.export_of else _MINUTES[cell.method][cell.dataset in COLOUR]
     if has_few_teachers(cell):
         training *= 0.15
     return min(training, cell.max_minutes or training) + _MINUTES_OF_EVALUATION
@@ -88,6 +93,8 @@ def _grey(*methods: str) -> Iterator[Cell]:
                 if method == "datalens":
                     for epsilon in SMALL_BUDGETS:
                         yield _earlier(dataset, epsilon, seed)
+                    for epsilon in BUDGETS:
+                        yield _posed(dataset, epsilon, seed, f"{method}_{dataset}_eps{epsilon:g}_seed{seed}")
 
 
 def _adjacencies() -> Iterator[Cell]:
@@ -113,8 +120,23 @@ def _earlier(dataset: str, epsilon: float, seed: int) -> Cell:
     method = "datalens"
     return Cell(
         name=f"{method}_{dataset}_eps{epsilon:g}_seed{seed}", tables=("2",), method=method, dataset=dataset,
-        epsilon=epsilon, seed=seed, earlier_than=f"{method}_{dataset}_eps1_seed{seed}",
+        epsilon=epsilon, seed=seed, export_of=f"{method}_{dataset}_eps1_seed{seed}",
         evaluate=(f"--dataset={dataset}", "--metrics=utility", "--seeds=1"))
+
+
+def _posed(dataset: str, epsilon: float, seed: int, run: str, classifiers: int = 1, variant: str = POSED) -> Cell:
+    """A DataLens run's generator, whose exported images are moved, have grain, and are chosen among several."""
+    return Cell(
+        name=f"posed_{run.rpartition('/')[2]}", tables=("1",), method="datalens", dataset=dataset, epsilon=epsilon,
+        seed=seed, variant=variant, export_of=run, export=POSES[dataset],
+        evaluate=(f"--dataset={dataset}", "--metrics=utility,quality", f"--seeds={classifiers}"))
+
+
+def _posed_checkpoints() -> Iterator[Cell]:
+    """The released generators of DataLens, with as many classifiers as measured them before."""
+    for dataset in GREY:
+        run = f"checkpoints/{dataset}_eps1"
+        yield _posed(dataset, 1.0, 0, run, classifiers=3, variant=f"{run}, {POSED}")
 
 
 def _variants() -> Iterator[Cell]:

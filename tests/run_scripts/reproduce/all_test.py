@@ -1,5 +1,6 @@
 """The queue does every run of its list once, goes on after whatever stops it, and says what it could not do."""
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -32,15 +33,13 @@ class TestList:
 
     def test_no_run_is_in_it_twice(self, cells):
         assert len(cells) == len({cell.name for cell in cells}) > 300
-        trained = [cell.train for cell in cells if cell.earlier_than is None]
+        trained = [cell.train for cell in cells if cell.export_of is None]
         assert len(trained) == len(set(trained))
 
     def test_table_1_is_complete(self, cells):
         """Every method of the paper, and two of ours, on all five data sets; some in colour at epsilon 10 alone."""
-        table = {(cell.method, cell.dataset, cell.epsilon): 0 for cell in cells if "1" in cell.tables}
-        for cell in cells:
-            if "1" in cell.tables:
-                table[cell.method, cell.dataset, cell.epsilon] += 1
+        mine = [cell for cell in cells if "1" in cell.tables and cell.export_of is None]
+        table = collections.Counter((cell.method, cell.dataset, cell.epsilon) for cell in mine)
         expected = {}
         for dataset, seeds in (("mnist", 3), ("fashion_mnist", 3), ("celeba_gender", 1), ("celeba_hair", 1),
                                ("places365", 1)):
@@ -51,7 +50,7 @@ class TestList:
         assert table == expected
 
     def test_what_nothing_else_changes_comes_first_and_colour_last(self, cells):
-        methods = list(dict.fromkeys(cell.method for cell in cells))
+        methods = list(dict.fromkeys(cell.method for cell in cells if cell.export_of is None))
         assert methods[:4] == ["dcgan", "gs_wgan", "pate_gan", "g_pate"]
         assert methods[4:8] == ["dp_gan", "dp_merf", "datalens", "datalens_plus"]
         colour = [cell.dataset in ("celeba_gender", "celeba_hair", "places365") for cell in cells]
@@ -59,9 +58,11 @@ class TestList:
 
     def test_what_a_run_waits_for_is_in_the_list_before_it(self, cells):
         names = [cell.name for cell in cells]
-        waiting = [cell for cell in cells if cell.earlier_than is not None]
-        assert len(waiting) == 24
-        assert all(names.index(cell.earlier_than) < names.index(cell.name) for cell in waiting)
+        waiting = [cell for cell in cells if cell.export_of is not None]
+        released = [cell for cell in waiting if (FOLDER.parents[1] / cell.export_of / "config.json").exists()]
+        assert (len(waiting), len(released)) == (38, 2)
+        for cell in waiting:
+            assert cell in released or names.index(cell.export_of) < names.index(cell.name)
 
     def test_tables_of_few_teachers_have_the_papers_noise_for_each(self, cells, script):
         """Sigma / N is 5,000 / 4,000 on digits, so that epsilon is 14.45 and not 1."""
@@ -77,13 +78,20 @@ class TestList:
         train = cli.command_parser("train", ["--method", method])
         mine = [cell for cell in cells if cell.method == method]
         assert mine
-        for flags in {cell.train for cell in mine if cell.earlier_than is None}:
+        for flags in {cell.train for cell in mine if cell.export_of is None}:
             train.parse_args([*flags, "--output_dir=x"])
+        for flags in {cell.export for cell in mine}:
+            cli.command_parser("export", []).parse_args([*flags, "--run_dir=x", "--output_dir=x"])
         for flags in {cell.evaluate for cell in mine}:
             cli.command_parser("evaluate", []).parse_args([*flags, "--samples=x"])
 
     def test_every_run_has_an_estimate(self, cells, script):
         assert all(10 < script("paper_tables").estimate(cell) < 200 for cell in cells)
+
+
+@pytest.fixture(name="trained")
+def fixture_trained(cells):
+    return [cell for cell in cells if cell.export_of is None]
 
 
 @pytest.fixture(name="done")
@@ -103,9 +111,9 @@ def fixture_done(queue, monkeypatch):
     return kept, outcome
 
 
-def test_a_run_that_fails_or_is_stopped_holds_up_no_other(queue, cells, done, tmp_path, monkeypatch):
+def test_a_run_that_fails_or_is_stopped_holds_up_no_other(queue, trained, done, tmp_path, monkeypatch):
     kept, outcome = done
-    first, second, third, fourth = (dataclasses.replace(cell, max_minutes=60.0) for cell in cells[:4])
+    first, second, third, fourth = (dataclasses.replace(cell, max_minutes=60.0) for cell in trained[:4])
     outcome |= {first.name: SystemExit(3), second.name: False}
     keep = queue.kept_runs.keep
 
@@ -121,17 +129,17 @@ def test_a_run_that_fails_or_is_stopped_holds_up_no_other(queue, cells, done, tm
                      third.name: "is not kept: It promises more."}
 
 
-def test_teachers_of_a_kept_run_are_deleted_and_its_releases_are_not(queue, cells, done, tmp_path):
-    private = tmp_path / cells[0].name / "private"
+def test_teachers_of_a_kept_run_are_deleted_and_its_releases_are_not(queue, trained, done, tmp_path):
+    private = tmp_path / trained[0].name / "private"
     for name in ("checkpoints", "releases", "evaluation"):
         (private / name).mkdir(parents=True)
     (private / "teachers.bin").touch()
-    assert queue.work(cells[:1], tmp_path, None, 0) == {} and done[0] == [cells[0].name]
+    assert queue.work(trained[:1], tmp_path, None, 0) == {} and done[0] == [trained[0].name]
     assert sorted(path.name for path in private.iterdir()) == ["evaluation", "releases"]
 
 
 def test_missing_runs_are_those_without_results_and_what_they_are_made_of(queue, cells, tmp_path):
-    run, *earlier = (cell for cell in cells if "datalens_mnist_eps1_seed0" in (cell.name, cell.earlier_than))
+    run, *earlier = (cell for cell in cells if "datalens_mnist_eps1_seed0" in (cell.name, cell.export_of))
     others = [cell for cell in cells if cell.method == "dcgan"]
     assert queue.missing([run, *earlier, *others], tmp_path) == [run, *earlier, *others]
 
@@ -148,14 +156,15 @@ def test_missing_runs_are_those_without_results_and_what_they_are_made_of(queue,
 
 
 def test_an_earlier_generator_waits_for_its_run(queue, cells, done, tmp_path):
-    cell = next(cell for cell in cells if cell.earlier_than is not None)
-    assert queue.work([cell], tmp_path, None, 0) == {cell.name: f"waits for {cell.earlier_than}"}
+    cell = next(cell for cell in cells if cell.name == "datalens_mnist_eps0.2_seed0")
+    assert queue.work([cell], tmp_path, None, 0) == {cell.name: f"waits for {cell.export_of}"}
     assert not done[0]
 
 
-def test_an_earlier_generator_has_spent_at_most_its_budget(queue, cells, script, tmp_path, monkeypatch):
-    """The step that is exported is the last one that the smaller budget pays for."""
-    cell = next(cell for cell in cells if cell.earlier_than is not None and cell.epsilon == 0.8)
+@pytest.mark.parametrize("name", ["datalens_mnist_eps0.8_seed0", "posed_mnist_eps1"])
+def test_an_earlier_generator_has_spent_at_most_its_budget(queue, cells, script, tmp_path, monkeypatch, name):
+    """The step that is exported is the last one that the smaller budget pays for; none where all are paid."""
+    cell = next(cell for cell in cells if cell.name == name)
     called = []
 
     def call(folder, what, *words, pass_fds):
@@ -167,13 +176,16 @@ def test_an_earlier_generator_has_spent_at_most_its_budget(queue, cells, script,
 
     monkeypatch.setattr(queue, "call", call)
     run = FOLDER.parents[1] / "checkpoints" / "mnist_eps1"
-    assert queue.earlier(cell, run, tmp_path / cell.name, 0)
+    assert queue.export(cell, run, tmp_path / cell.name, 0)
+    assert called[1][0] == "evaluate" and (tmp_path / cell.name / "privacy.json").exists()
+    if cell.epsilon == 1:
+        assert called[0][3:] == ("--output_warp=1.5", "--output_grain=0.5", "--output_choices=4")
+        return
     step = int(called[0][-1].removeprefix("--step="))
     accountants = script("paper_tables").accountants
     event = queue.registry.config_from_json((run / "config.json").read_text()).step_event()
     spent = [accountants.epsilon(event, steps, 1e-5, "gdp", "replace-one") for steps in (step, step + 1)]
     assert spent[0] <= 0.8 < spent[1]
-    assert called[1][0] == "evaluate" and (tmp_path / cell.name / "privacy.json").exists()
 
 
 def test_costs_are_those_of_runs_that_are_done_where_there_are_any(queue, cells, tmp_path):
