@@ -129,7 +129,7 @@ def _posed(dataset: str, epsilon: float, seed: int, run: str, classifiers: int =
     return Cell(
         name=f"posed_{run.rpartition('/')[2]}", tables=("1",), method="datalens", dataset=dataset, epsilon=epsilon,
         seed=seed, variant=variant, export_of=run, export=POSES[dataset],
-        evaluate=(f"--dataset={dataset}", "--metrics=utility,quality", f"--seeds={classifiers}"))
+        evaluate=(f"--dataset={dataset}", "--metrics=utility", f"--seeds={classifiers}"))
 
 
 def _posed_checkpoints() -> Iterator[Cell]:
