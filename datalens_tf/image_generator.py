@@ -217,8 +217,7 @@ class ImageGenerator:
             shown.epsilon = plan.config.epsilon
             runs.train(plan, folder, options=options, callbacks=[shown])
         self._folder = folder
-        for drawer in ("_drawer", "_looking_drawer"):
-            self.__dict__.pop(drawer, None)
+        self.__dict__.pop("_drawers", None)
         return self
 
     def _request(self, images: Any, labels: Any, users: Any, units: Any) -> runs.Request:
@@ -269,18 +268,15 @@ class ImageGenerator:
         Raises:
           InvalidArgumentError: there is no such class, or nothing was fitted.
         """
-        draw, names = self._looking_drawer if looking else self._drawer
+        names = self._drawers.class_names
         labels = None if label is None else np.resize(arrays.places_of(label, names), n)
+        draw = self._drawers.looking if looking else self._drawers.training
         drawn, drawn_labels = draw(n, labels=labels, seed=seed)
         return Samples(drawn, drawn_labels, names)
 
     @functools.cached_property
-    def _drawer(self) -> Any:
-        return runs.drawer(self._fitted)
-
-    @functools.cached_property
-    def _looking_drawer(self) -> Any:
-        return runs.drawer(self._fitted, looking=True)
+    def _drawers(self) -> Any:
+        return runs.drawers(self._fitted)
 
     @property
     def _fitted(self) -> pathlib.Path:
@@ -294,7 +290,7 @@ class ImageGenerator:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, in the order of their labels."""
-        return tuple(self._drawer[1])
+        return tuple(self._drawers.class_names)
 
     @property
     def config(self) -> Any:
@@ -360,15 +356,11 @@ class ImageGenerator:
         evaluating.check_alike(test, self._image_shape, self.class_names)
         count = evaluations.EFFORTS[effort].num_synthetic or classifier.FROZEN.num_synthetic
 
-        @functools.lru_cache
-        def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
-            images, labels = self.sample(count, seed=seed)
-            return images, labels
-
+        draw, show = self._drawers.for_evaluation(count)
         with progresses.Progress(detail="normal" if progress else "quiet") as shown:
             result = evaluating.evaluate(
                 draw, None if train is None else self._records(*train, "train"), test,
-                source="Samples of a generator",
+                show=show, source="Samples of a generator",
                 varied="Between seeds the classifier and the synthetic images differ. The generator was trained once.",
                 effort=evaluations.EFFORTS[effort], metrics=chosen if metrics is None else metrics,
                 seeds=None if seeds is None else range(seeds), epochs=epochs, progress=shown)
@@ -456,7 +448,7 @@ def load(path: _files.PathLike) -> ImageGenerator:
     if generator._is_run:
         config = generator.config
         generator.set_params(method=config.method, epsilon=config.epsilon, delta=config.delta, classes=config.classes)
-    generator._drawer  # noqa: B018 (what is damaged is told here)
+    generator._drawers  # noqa: B018 (what is damaged is told here)
     return generator
 
 

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from etils import epy
@@ -19,7 +19,6 @@ from datalens_tf.methods import registry, runs
 from datalens_tf.settings import COLORS, DEFAULT_COLOR, DEFAULT_IMAGE_SIZE
 
 with epy.lazy_imports():
-    import numpy as np
     import tensorflow as tf
 
     from datalens_tf.data import datasets
@@ -168,10 +167,10 @@ def load_run(folder: pathlib.Path) -> base.RunSynthesizer:
     return runs.load_run(folder)
 
 
-def drawer(model: str, *, looking: bool = False) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
-    """`runs.drawer` of what a user names, which must be finished."""
+def drawers(model: str) -> runs.Drawers:
+    """`runs.drawers` of what a user names, which must be finished."""
     running.check_finished(pathlib.Path(model))
-    return runs.drawer(pathlib.Path(model), looking=looking)
+    return runs.drawers(pathlib.Path(model))
 
 
 def one_core_per_operation(num_threads: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import pathlib
 import re
@@ -159,26 +158,26 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         test = load("test")
     test = datasets.usable_only(test)
     if synthetic is not None:
-        draw, varied = lambda seed: (synthetic.images, synthetic.labels), "the synthetic images are fixed"
+        examples = synthetic.images, synthetic.labels
+        draw, show, varied = lambda seed: examples, None, "the synthetic images are fixed"
     else:
-        sample, class_names = common.drawer(args.samples)
-        evaluate.check_alike(test, _image_shape(source), class_names)
-        count = effort.num_synthetic or protocol.num_synthetic
-        draw = functools.lru_cache(lambda seed: sample(count, seed=seed))  # Asked for in several places.
-        varied = "so do the synthetic images"
+        drawers = common.drawers(args.samples)
+        evaluate.check_alike(test, _image_shape(source), drawers.class_names)
+        draw, show = drawers.for_evaluation(effort.num_synthetic or protocol.num_synthetic)
+        examples, varied = _examples(drawers), "so do the synthetic images"
     described = f"Samples from {source.name}" if facts is None else _described(facts, split == "holdout")
     shown.on_plan(f"{len(test):,} real test records of {test.name}", [
         callbacks.Stage("load"), callbacks.Stage("measure"), callbacks.Stage("report", 100.0)])
     result = evaluate.evaluate(
         draw, train, test, source=described, effort=effort, metrics=args.metrics, protocol=protocol,
-        varied=_VARIED.format(varied),
+        varied=_VARIED.format(varied), show=show,
         seeds=None if args.seeds is None else range(args.seeds), epochs=args.epochs,
         state_dir=state_folder / "private" / f"{protocol.name}_protocol" if protocol.every_epoch else None,
         inception_weights=args.inception_weights, cache=cache.Cache(args.cache_dir),
         progress=shown)
     shown.on_stage("report")
     public = source if args.output_dir is None else None
-    texts = _written(folder, result, facts, draw(0), public)
+    texts = _written(folder, result, facts, examples, public)
     if public is None and is_run and folder.resolve() == source.resolve():  # What is there now is newer.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
     return texts
@@ -197,24 +196,30 @@ def _image_shape(source: pathlib.Path) -> tuple[int, int, int]:
     return shape
 
 
+def _examples(drawers: runs.Drawers) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels for reports: some of each class, for people."""
+    labels = np.repeat(np.arange(len(drawers.class_names)), report.PER_CLASS)
+    return drawers.looking(len(labels), labels=labels, seed=0)
+
+
 def _written(folder: pathlib.Path, result: evaluate.Evaluation, facts: report.RunFacts | None,
-             samples: tuple[np.ndarray, np.ndarray], public: pathlib.Path | None) -> list[str]:
+             examples: tuple[np.ndarray, np.ndarray], public: pathlib.Path | None) -> list[str]:
     """Writes results and reports; the lines to print.
 
     Args:
       folder: of the results.
       result: what was measured.
       facts: of the run, where there is one.
-      samples: synthetic images and labels, of which some are shown.
+      examples: synthetic images and labels, of which some of each class are shown.
       public: the run folder, for a report without what was measured; None for none.
     """
     _files.atomic_write(folder / results.METRICS, json.dumps(result.metrics, indent=2) + "\n")
-    page = report.write_report(folder, result, facts, samples)
+    page = report.write_report(folder, result, facts, examples)
     texts = [line for name in registry.declared()
              if name in result.metrics and (line := registry.metric(name).headline(result.metrics[name]))]
     texts += [f"metrics {folder / results.METRICS}", f"report {page}"]
     if public is not None and facts is not None:
-        texts.append(f"public report {report.write_public_report(public, facts, samples)}")
+        texts.append(f"public report {report.write_public_report(public, facts, examples)}")
     return texts
 
 
@@ -244,8 +249,8 @@ def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.
       shown: is told the stages.
     """
     effort = context.EFFORTS["short"]
-    sample, _ = common.drawer(str(run))
-    draw = functools.lru_cache(lambda seed: sample(effort.num_synthetic, seed=seed))
+    drawers = common.drawers(str(run))
+    draw, _ = drawers.for_evaluation(effort.num_synthetic or classifier.FROZEN.num_synthetic)
     facts = report.RunFacts.read(run)
     shown.on_plan(f"short evaluation on {len(test):,} real test records of {test.name}", [
         callbacks.Stage("load"), callbacks.Stage("measure"), callbacks.Stage("report", 100.0)])
@@ -253,7 +258,7 @@ def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.
         draw, train, test, source=_described(facts, held_out), effort=effort, metrics=("utility",),
         varied=_VARIED.format("so do the synthetic images"), cache=cache.Cache(), progress=shown)
     shown.on_stage("report")
-    texts = _written(results.make_results_folder(run), result, facts, draw(0), run)
+    texts = _written(results.make_results_folder(run), result, facts, _examples(drawers), run)
     return ["Short evaluation; `datalens evaluate` has the full protocol.", *texts,
             result.metrics["utility"]["privacy_note"]]
 

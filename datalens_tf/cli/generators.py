@@ -96,8 +96,11 @@ def _sample(args: argparse.Namespace) -> None:
         running.check_finished(pathlib.Path(args.model))
         arrays.places_of(labels, runs.class_names(pathlib.Path(args.model)))
     with _progress_bar(count, shown=bool(args.server)) as bar:
-        draw, class_names = (_remote_drawer(args, bar.update) if args.server
-                             else common.drawer(args.model, looking=looking))
+        if args.server:
+            draw, class_names = _remote_drawer(args, bar.update)
+        else:
+            drawers = common.drawers(args.model)
+            draw, class_names = drawers.looking if looking else drawers.training, drawers.class_names
         if labels is not None:
             labels = np.resize(arrays.places_of(labels, class_names), count)  # Repeats them cyclically.
         x, y = draw(count, labels=labels, seed=args.seed)

@@ -36,14 +36,13 @@ def _ui(args: argparse.Namespace) -> None:
     _validate.installed("The pages need", "serving", ("jinja2", "starlette", "uvicorn"))
     import uvicorn
 
-    draw, class_names = common.drawer(args.model)
-    show, _ = common.drawer(args.model, looking=True)
+    drawers = common.drawers(args.model)
     folder, token = pathlib.Path(args.model), secrets.token_urlsafe(24)
     is_run = (folder / "config.json").is_file()
     statement = verification.run_statement(folder) if is_run else verification.export_statement(
         exports.version_folder(folder))
     found = {"report": folder / "report.html", "private_report": results.results_folder(folder) / "report.html"}
-    pages = ui.application(draw, show, class_names, statement, {
+    pages = ui.application(drawers.training, drawers.looking, drawers.class_names, statement, {
         name: path for name, path in found.items() if is_run and path.is_file()}, token=token)
     try:
         listening = socket.create_server((_HOST, args.port))

@@ -105,7 +105,8 @@ class Context:
     """One evaluation.
 
     Attributes:
-      draw: seed -> synthetic images and labels.
+      draw: seed -> synthetic images and labels, for classifiers to learn from.
+      show: the same for people; None where these are no others.
       synthetic: the records that `draw` gives for the first seed.
       train: the real records that the generator was trained on, all usable; None where only metrics are asked that do
         without.
@@ -121,6 +122,7 @@ class Context:
     """
 
     draw: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    show: Callable[[int], tuple[np.ndarray, np.ndarray]] | None
     synthetic: Dataset
     train: Dataset | None
     test: Dataset
@@ -133,6 +135,13 @@ class Context:
     inception: InceptionFeatures | None
     cache: Cache
     stages: Stages
+
+    def shown(self) -> Dataset:
+        """Synthetic records with images for people; they are drawn when this is called."""
+        if self.show is None:
+            return self.synthetic
+        images, labels = self.show(self.seeds[0])
+        return dataclasses.replace(self.synthetic, images=images, labels=labels)
 
     @property
     def real(self) -> Dataset:

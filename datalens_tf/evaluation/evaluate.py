@@ -45,7 +45,8 @@ class Evaluation:
 
 
 def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Dataset | None, test: Dataset, *,
-             source: str, varied: str, effort: Effort = EFFORTS["default"], metrics: Sequence[str] | None = None,
+             source: str, varied: str, show: Callable[[int], tuple[np.ndarray, np.ndarray]] | None = None,
+             effort: Effort = EFFORTS["default"], metrics: Sequence[str] | None = None,
              seeds: Sequence[int] | None = None, epochs: int | None = None,
              protocol: classifier.Protocol = classifier.FROZEN, state_dir: pathlib.Path | None = None,
              inception_weights: str | None = None, cache: Cache | None = None,
@@ -58,6 +59,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
       test: other real records.
       source: what the synthetic records are, in words.
       varied: what differs between the seeds, in words.
+      show: as `draw`, of images for people, where they are others than those for classifiers to learn from.
       effort: of `EFFORTS`.
       metrics: names, of `registry.declared()`; None for all.
       seeds, epochs: of the utility protocol; by default the effort's.
@@ -85,9 +87,9 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
     classifier.check_fit(synthetic, test)
     stages = Stages(progress)
     context = Context(
-        draw=draw, synthetic=synthetic, train=None if train is None else usable_only(train), test=test, effort=effort,
-        seeds=seeds, epochs=effort.epochs if epochs is None else epochs, varied=varied, protocol=protocol,
-        state_dir=state_dir, cache=cache or Cache(), stages=stages,
+        draw=draw, show=show, synthetic=synthetic, train=None if train is None else usable_only(train), test=test,
+        effort=effort, seeds=seeds, epochs=effort.epochs if epochs is None else epochs, varied=varied,
+        protocol=protocol, state_dir=state_dir, cache=cache or Cache(), stages=stages,
         # What can be refused is refused before hours of computing.
         inception=None if inception_weights is None else image_quality.InceptionFeatures(inception_weights))
     modules = {name: registry.metric(name) for name in known if name in metrics}

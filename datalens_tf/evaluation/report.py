@@ -28,6 +28,7 @@ from datalens_tf.evaluation import charts, references, registry
 from datalens_tf.evaluation.evaluate import Evaluation
 from datalens_tf.methods.registry import DEFAULT, config_from_json, preset, presets
 
+PER_CLASS = 12  # synthetic images that a report shows
 _CURVE_POINTS = 40  # of epsilon over steps: a near-exact epsilon takes a while
 
 
@@ -118,7 +119,7 @@ def _write_page(folder, metrics, figures, facts, samples) -> pathlib.Path:
     return folder / "report.html"
 
 
-def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = 12) -> np.ndarray:
+def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = PER_CLASS) -> np.ndarray:
     """The first images of each class, one row per class; at most 20 classes."""
     rows = []
     for label in np.unique(labels)[:20]:

@@ -262,7 +262,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
                       statement: dict[str, Any], terms: Mapping[str, str]) -> pathlib.Path:
         """Exports the generator with these settings around it: post-processing, under the same statement."""
         loaded = exports.load_generator(self.folder.generator)
-        if "looking" in loaded.model.signatures:
+        if loaded.has_looking:
             given = " and ".join(f"--{name}={value:g}" for name, value in poses.items())
             raise InvalidArgumentError(f"Expected no {given}: the images of {self.folder.path} have a warp, grain or a "
                                        "choice already. Leave out what is given.")

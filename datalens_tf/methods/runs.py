@@ -500,18 +500,38 @@ def class_names(path: pathlib.Path) -> tuple[str, ...]:
     return names
 
 
-def drawer(path: pathlib.Path, *, looking: bool = False
-           ) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
-    """`Synthesizer.sample` of a run folder, or of a SavedModel or a folder of its versions; and the classes' names.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drawers:
+    """Ways to draw from a generator, as `Synthesizer.sample` draws.
 
-    Args:
-      path: the folder.
-      looking: whether images are for people, and need no grain.
+    Attributes:
+      training: images for classifiers to learn from.
+      looking: images for people, without the grain that is there to learn from; `training` itself where no generator
+        adds any.
+      class_names: of the labels.
     """
+
+    training: Callable[..., tuple[np.ndarray, np.ndarray]]
+    looking: Callable[..., tuple[np.ndarray, np.ndarray]]
+    class_names: Sequence[str]
+
+    def for_evaluation(self, num_images: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+        """`draw` and `show` of `evaluation.evaluate.evaluate`, for so many images."""
+        draw = functools.lru_cache(lambda seed: self.training(num_images, seed=seed))  # Asked for in several places.
+        return draw, None if self.looking is self.training else lambda seed: self.looking(num_images, seed=seed)
+
+
+def drawers(path: pathlib.Path) -> Drawers:
+    """Those of a run folder, or of a SavedModel or a folder of its versions."""
     if (path / "config.json").is_file():
         generator = export.load_generator(load_run(path).folder.generator)
     else:
         generator = export.load_generator(path)
         verification.export_statement(generator.path)
-    draw = functools.partial(generator.sample, looking=looking)
-    return functools.partial(sampling.sample_from, draw, generator.num_classes), generator.class_names
+
+    def drawer(looking):
+        return functools.partial(sampling.sample_from, functools.partial(generator.sample, looking=looking),
+                                 generator.num_classes)
+
+    training = drawer(False)
+    return Drawers(training, drawer(True) if generator.has_looking else training, generator.class_names)

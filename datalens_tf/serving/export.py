@@ -168,6 +168,11 @@ class LoadedGenerator:
     class_names: tuple[str, ...]
     model: Any
 
+    @property
+    def has_looking(self) -> bool:
+        """Whether it draws other images for people than for classifiers to learn from."""
+        return "looking" in self.model.signatures
+
     def sample(self, labels: NDArray[Any], seed: int | None = None, *, looking: bool = False) -> NDArray[np.uint8]:
         """Draws one image per label.
 
@@ -184,7 +189,7 @@ class LoadedGenerator:
         """
         labels = checked_labels(labels, self.num_classes)
         images = empty_images(len(labels), self.image_shape)
-        signature = "looking" if looking and "looking" in self.model.signatures else "sample"
+        signature = "looking" if looking and self.has_looking else "sample"
         if seed is None and signature == "looking":
             seed = secrets.randbits(31)
         seeds = None if seed is None else image_seeds(seed, len(labels))

@@ -18,7 +18,7 @@ import pathlib
 import re
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import paper_tables
@@ -40,6 +40,8 @@ COLUMNS = ("tables", "data", "classes", "n", "method", "variant", "budget", "eps
 MEASURES = {"accuracy": ("utility", "accuracy_mean"), "inception_score": ("quality", "inception_score", "mean"),
             "frechet_domain_classifier": ("quality", "frechet_domain_classifier", "value")}
 _MEASURED = "measured.json"
+# Images that quality was measured of: to learn from, unless a run says that it has others to look at.
+_LEARNING, _LOOKING = "training", "looking"
 _ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
 _DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
          "tfds:cifar10_jpeg": "CIFAR-10 (JPEG)", "celeba_gender": "CelebA-Gender",
@@ -94,6 +96,7 @@ def write_run(cell: Cell, statement: bytes, metrics: Mapping[str, Any], results:
         "follows_protocol": utility["follows_protocol"],
         "accuracy_by_classifier": [one["accuracy"] for one in utility["per_seed"]],
         "measures": {name: value for name, path in MEASURES.items() if (value := _at(metrics, path)) is not None},
+        "quality_of": _at(metrics, ("quality", "purpose")) or _LEARNING,
         **more}
     folder = results / "runs" / cell.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -130,42 +133,48 @@ def rows(results: pathlib.Path) -> list[dict[str, str]]:
     return [row for _, group in groups for row in _rows_of(list(group))]
 
 
-def _rows_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """A row for each measure of runs that differ in their seed."""
+def _rows_of(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """A row for each measure, and for each kind of images that it is of, of runs that differ in their seed."""
+    for measure in MEASURES:
+        for images in (_LEARNING, _LOOKING):
+            mine = [run for run in runs if measure in run["measures"]
+                    and (_LEARNING if measure == "accuracy" else run.get("quality_of", _LEARNING)) == images]
+            if mine:
+                yield _row(mine, measure, images)
+
+
+def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[str, str]:
     first, statement = runs[0], runs[0]["statement"]
     private = statement["private"]
     minutes = [run["minutes"]["training"] for run in runs if "training" in run["minutes"]]
-    protocol = first["protocol"] if first["follows_protocol"] else (
-        f"{first['protocol']}, but {first['num_synthetic']} images and {first['epochs']} epochs")
-    found = []
-    for measure in MEASURES:
-        values = [run["measures"][measure] for run in runs if measure in run["measures"]]
-        if len(values) < len(runs):
-            continue
-        spread, over = values, f"{len(runs)} runs"
-        if len(runs) == 1 and measure == "accuracy":
-            spread, over = first["accuracy_by_classifier"], f"{len(first['accuracy_by_classifier'])} classifiers"
-        epsilon = max(run["statement"]["epsilon"] for run in runs) if private else None
-        cells = {
-            "tables": first["tables"] if measure == "accuracy" else ["3"], "data": first["dataset"],
-            "classes": first["classes"], "n": statements.how_many(statement), "method": first["method"],
-            "variant": first["variant"], "budget": "inf" if epsilon is None else f"{first['epsilon_budget']:g}",
-            **{column: "inf" if epsilon is None else _guaranteed([run["statement"] for run in runs], adjacency)
-               for column, adjacency in _ADJACENCIES.items()},
-            "delta": f"{statement['delta']:g}" if private else "",
-            "accountant": statement["accountant"] if private else "",
-            "protocol": protocol if measure == "accuracy" else "domain classifier", "measure": measure,
-            "seeds": [run["seed"] for run in runs], "values": [f"{value:.4f}" for value in values],
-            "mean": f"{statistics.fmean(values):.4f}",
-            "sd": f"{statistics.stdev(spread):.4f}" if len(spread) > 1 else "",
-            "sd_over": over if len(spread) > 1 else "", "paper": _published(first, measure),
-            "minutes": f"{statistics.fmean(minutes):.0f}" if minutes else "",
-            "commit": sorted({run["commit"] for run in runs}), "command": first["command"],
-            "runs": [run["name"] for run in runs]}
-        found.append({name: " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-                      for name, value in cells.items()})
-        found[-1]["classes"] = "; ".join(first["classes"])
-    return found
+    protocol = "domain classifier" + (", images to look at" if images == _LOOKING else "")
+    if measure == "accuracy":
+        protocol = first["protocol"] if first["follows_protocol"] else (
+            f"{first['protocol']}, but {first['num_synthetic']} images and {first['epochs']} epochs")
+    values = [run["measures"][measure] for run in runs]
+    spread, over = values, f"{len(runs)} runs"
+    if len(runs) == 1 and measure == "accuracy":
+        spread, over = first["accuracy_by_classifier"], f"{len(first['accuracy_by_classifier'])} classifiers"
+    epsilon = max(run["statement"]["epsilon"] for run in runs) if private else None
+    cells = {
+        "tables": first["tables"] if measure == "accuracy" else ["3"], "data": first["dataset"],
+        "classes": first["classes"], "n": statements.how_many(statement), "method": first["method"],
+        "variant": first["variant"], "budget": "inf" if epsilon is None else f"{first['epsilon_budget']:g}",
+        **{column: "inf" if epsilon is None else _guaranteed([run["statement"] for run in runs], adjacency)
+           for column, adjacency in _ADJACENCIES.items()},
+        "delta": f"{statement['delta']:g}" if private else "",
+        "accountant": statement["accountant"] if private else "",
+        "protocol": protocol, "measure": measure,
+        "seeds": [run["seed"] for run in runs], "values": [f"{value:.4f}" for value in values],
+        "mean": f"{statistics.fmean(values):.4f}",
+        "sd": f"{statistics.stdev(spread):.4f}" if len(spread) > 1 else "",
+        "sd_over": over if len(spread) > 1 else "", "paper": _published(first, measure),
+        "minutes": f"{statistics.fmean(minutes):.0f}" if minutes else "",
+        "commit": sorted({run["commit"] for run in runs}), "command": first["command"],
+        "runs": [run["name"] for run in runs]}
+    row = {name: " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+           for name, value in cells.items()}
+    return row | {"classes": "; ".join(first["classes"])}
 
 
 def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
@@ -250,12 +259,12 @@ def all_tables(found: Sequence[Mapping[str, str]]) -> str:
     numbers = {number for row in found for number in row["tables"].split()}
     for number in sorted(numbers, key=lambda number: (not number.isdigit(), number)):
         mine = [row for row in found if number in row["tables"].split()]
-        measures = {row["measure"] for row in mine}
+        measures = {_measure(row) for row in mine}
         head = ("data", "n", "method", "variant", "epsilon, one replaced", "epsilon, one added or removed",
                 *(("measure",) if len(measures) > 1 else ()), "mean", "seeds", "paper", "minutes")
         lines = [(_DATA.get(row["data"], row["data"]), _thousands(row["n"]), f"`{row['method']}`",
                   row["variant"] or "-", row["epsilon_replace_one"] or "-", row["epsilon_add_or_remove"] or "-",
-                  *((row["measure"].replace("_", " "),) if len(measures) > 1 else ()), _accuracy(row), row["seeds"],
+                  *((_measure(row),) if len(measures) > 1 else ()), _accuracy(row), row["seeds"],
                   row["paper"] or "-", row["minutes"] or "-") for row in mine]
         title = "Replaced, or added and removed" if number == paper_tables.ADJACENCY else f"Table {number}"
         parts.append(f"## {title}\n\n{_table(head, lines)}")
@@ -279,6 +288,11 @@ def _is_usual(variant: str) -> bool:
     """Whether a row is of the method as the paper has it: not posed, and not of Tables 4, 5 and 7."""
     return variant in ("", paper_tables.SLIM) or (
         variant.startswith("checkpoints/") and not variant.endswith(paper_tables.POSED))
+
+
+def _measure(row: Mapping[str, str]) -> str:
+    _, _, images = row["protocol"].partition(", ")
+    return row["measure"].replace("_", " ") + (f", {images}" if row["measure"] != "accuracy" and images else "")
 
 
 def _accuracy(row: Mapping[str, str]) -> str:

@@ -90,6 +90,19 @@ def test_shuffled_labels_are_chance_and_noise_is_far_from_real(tmp_path):
 
 
 @pytest.mark.slow
+def test_quality_is_of_the_images_for_people_and_utility_of_those_to_learn_from(tmp_path):
+    train = real("train")
+    noise = np.random.default_rng(0).integers(0, 256, train.images.shape, np.uint8)
+    found = tiny_evaluation(noise, train.labels, show=lambda seed: (train.images, train.labels),
+                            metrics=("utility", "quality"), cache=Cache(tmp_path))
+    checked(found.metrics)
+    assert found.metrics["utility"]["accuracy_mean"] < 0.4
+    quality, both = found.metrics["quality"], all_metrics().metrics["quality"]
+    assert (quality["purpose"], both["purpose"]) == ("looking", "training")
+    assert quality["inception_score"]["mean"] == pytest.approx(both["inception_score"]["mean"], rel=0.02)
+    assert quality["manifold"]["precision"] > 0.8
+
+
 def test_what_was_computed_is_kept(tmp_path, monkeypatch):
     first = tiny_evaluation(cache=Cache(tmp_path)).metrics
     monkeypatch.setattr(classifiers, "train_classifier", None)

@@ -16,6 +16,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from datalens_tf import cli
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
+from datalens_tf.methods import runs
 from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.serving import export
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
@@ -424,8 +425,13 @@ def test_a_generator_with_grain_also_draws_without(tmp_path):
                      f"--output={tmp_path / 'x.npz'}"]) == 0
     with np.load(tmp_path / "x.npz") as drawn:
         np.testing.assert_array_equal(drawn["x"], smooth)
+    draw, show = runs.drawers(path).for_evaluation(6)
+    labels = draw(3)[1]
+    np.testing.assert_array_equal(draw(3)[0], loaded.sample(labels, seed=3))
+    np.testing.assert_array_equal(show(3)[0], loaded.sample(labels, seed=3, looking=True))
 
 
 def test_other_generators_draw_the_same_for_all(exported):
     loaded, labels = load_generator(exported), np.arange(4) % 3
     np.testing.assert_array_equal(loaded.sample(labels, seed=1, looking=True), loaded.sample(labels, seed=1))
+    assert not loaded.has_looking

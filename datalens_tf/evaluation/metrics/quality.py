@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from datalens_tf.data.datasets import Dataset
 from datalens_tf.evaluation import charts, image_quality
 from datalens_tf.evaluation.context import Context, Section
 from datalens_tf.evaluation.domain_classifier import domain_classifier
@@ -22,8 +23,11 @@ def num_parts(context: Context) -> int:
 
 
 def compute(context: Context) -> Section:
-    """Inception Score, Frechet distances, precision and its kin, distances to real records, and where records lie."""
-    synthetic, train, test, effort = context.synthetic, context.real, context.test, context.effort
+    """Inception Score, Frechet distances, precision and its kin, distances to real records, and where records lie.
+
+    Of the images for people, where a generator has others for classifiers to learn from.
+    """
+    synthetic, train, test, effort = context.shown(), context.real, context.test, context.effort
     stages = context.stages
     some = subset(train, effort.scaled(effort.domain_train, math.prod(test.image_shape[:2])), 0)
     network = stages.run("domain classifier", lambda: domain_classifier(
@@ -34,6 +38,7 @@ def compute(context: Context) -> Section:
     score = image_quality.inception_score(logits)
     real_score = image_quality.inception_score(test_logits)
     section: dict[str, Any] = {
+        "purpose": "training" if context.show is None else "looking",
         "domain_classifier": {"test_accuracy": network.test_accuracy, "epochs": network.epochs,
                               "features": few.shape[1]},
         "inception_score": {"mean": score[0], "std": score[1], "real_test": real_score[0], "num_images": len(logits)},
@@ -60,7 +65,8 @@ def compute(context: Context) -> Section:
     distances = stages.run("nearest real records", lambda: [
         image_quality.nearest_distances(images, train.images) for images in near])
     section["nearest_real"] = image_quality.memorisation(*distances) | {"num_images": len(near[0])}
-    return Section(values=section, charts={"distances": charts.distance_chart(*distances), **_embeddings(context)})
+    return Section(values=section, charts={"distances": charts.distance_chart(*distances),
+                                           **_embeddings(context, synthetic)})
 
 
 def headline(values: dict[str, Any]) -> str:
@@ -69,14 +75,14 @@ def headline(values: dict[str, Any]) -> str:
             f"{values['frechet_domain_classifier']['value']:.1f}")
 
 
-def _embeddings(context: Context) -> dict[str, Any]:
+def _embeddings(context: Context, synthetic: Dataset) -> dict[str, Any]:
     """Charts of synthetic and real test records in one plane, by PCA and t-SNE of pixels."""
     import threadpoolctl
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
     both = [subset(dataset, context.effort.embedded_images, 0)
-            for dataset in (context.test, context.synthetic)]
+            for dataset in (context.test, synthetic)]
     pixels = np.concatenate([flat(dataset.images) for dataset in both])
     labels = np.concatenate([dataset.labels for dataset in both])
     is_real = np.arange(len(pixels)) < len(both[0])

@@ -129,6 +129,18 @@ def test_runs_that_differ_in_their_seed_share_a_row(kept_runs, tmp_path):
     assert (one["epsilon_replace_one"], one["epsilon_add_or_remove"]) == ("0.9975", "")
 
 
+def test_scores_of_images_to_look_at_have_a_row_of_their_own(kept_runs, tmp_path):
+    """Accuracies are of images to learn from in every run, and share a row."""
+    for seed, (images, score) in enumerate((("training", 5.0), ("looking", 8.0), ("looking", 8.2))):
+        copied(tmp_path, "released_mnist_eps1", seed, variant="", quality_of=images,
+               measures={"accuracy": 0.6, "inception_score": score})
+    accuracy, *scores = kept_runs.rows(tmp_path)
+    assert accuracy["seeds"] == "0 1 2"
+    assert [(row["seeds"], row["mean"], row["protocol"]) for row in scores] == [
+        ("0", "5.0000", "domain classifier"), ("1 2", "8.1000", "domain classifier, images to look at")]
+    assert "| inception score, images to look at | 8.1000" in kept_runs.all_tables(scores + [accuracy])
+
+
 def test_a_statement_that_its_charges_do_not_bear_out_is_not_kept(kept_runs, script, tmp_path):
     cell = script("cells").Cell(name="x", tables=("1",), method="datalens", dataset="mnist", epsilon=1.0, seed=0)
     folder = ROOT / "checkpoints" / "mnist_eps1"
