@@ -522,7 +522,7 @@ class Drawers:
 
 
 def drawers(path: pathlib.Path) -> Drawers:
-    """Those of a run folder, or of a SavedModel or a folder of its versions."""
+    """Ways to draw from the generator of a run folder, of a SavedModel, or of a folder of its versions."""
     if (path / "config.json").is_file():
         generator = export.load_generator(load_run(path).folder.generator)
     else:
