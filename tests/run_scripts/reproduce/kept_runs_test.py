@@ -138,7 +138,7 @@ def test_scores_of_images_to_look_at_have_a_row_of_their_own(kept_runs, tmp_path
     assert accuracy["seeds"] == "0 1 2"
     assert [(row["seeds"], row["mean"], row["protocol"]) for row in scores] == [
         ("0", "5.0000", "domain classifier"), ("1 2", "8.1000", "domain classifier, images to look at")]
-    assert "| inception score, images to look at | 8.1000" in kept_runs.all_tables(scores + [accuracy])
+    assert "| inception score, images to look at | 8.1000" in kept_runs.all_tables([*scores, accuracy])
 
 
 def test_a_statement_that_its_charges_do_not_bear_out_is_not_kept(kept_runs, script, tmp_path):
