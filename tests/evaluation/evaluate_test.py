@@ -103,6 +103,7 @@ def test_quality_is_of_the_images_for_people_and_utility_of_those_to_learn_from(
     assert quality["manifold"]["precision"] > 0.8
 
 
+@pytest.mark.slow
 def test_what_was_computed_is_kept(tmp_path, monkeypatch):
     first = tiny_evaluation(cache=Cache(tmp_path)).metrics
     monkeypatch.setattr(classifiers, "train_classifier", None)
