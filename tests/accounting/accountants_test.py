@@ -141,8 +141,8 @@ ADDED, REPLACED = "add-or-remove-one", "replace-one"
     ("rdp", ADDED, dp_accounting.PoissonSampledDpEvent(0.5, GAUSSIAN(1.6)), 7000, 492.24717422487),
     ("pld", ADDED, dp_accounting.PoissonSampledDpEvent(0.1, GAUSSIAN(1.0)), 100, 7.0466028771332),
     ("rdp", REPLACED, dp_accounting.SampledWithoutReplacementDpEvent(1000, 1, GAUSSIAN(1.07)), 20000, 1.2951185690083),
-    # Of few steps: libraries for different processors round logarithms differently, and each composition adds to it.
-    # At 20,000 steps, two machines with the same versions were 2.6e-8 apart; at 200, 2.5e-10.
+    # Of few steps: libraries round differently on different processors, and each composition adds to it. At 20,000
+    # steps two machines with the same versions are 2.6e-8 apart. At 200, to switch AVX2 off makes 2.5e-10.
     ("pld", REPLACED, dp_accounting.SampledWithoutReplacementDpEvent(1000, 1, GAUSSIAN(1.07)), 200, 0.0691613775),
 ])
 def test_no_version_of_dp_accounting_changes_a_number(accountant, relation, event, steps, expected):
