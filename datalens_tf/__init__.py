@@ -1,7 +1,7 @@
 """Differentially private image generators: train, state the guarantee, export, sample."""
 
 import importlib
-import importlib.util
+import importlib.metadata
 import os
 import sys
 from typing import Any
@@ -14,9 +14,10 @@ __version__ = "0.1.0"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 _quiet_import.install()
 
-# The networks are of Keras 2. From TensorFlow 2.16 on, that is the package tf-keras, and tf.keras is it where this is
-# set before tf.keras is first used. TensorFlow itself may be imported before or after.
-if importlib.util.find_spec("tf_keras") is not None:
+# The networks are of Keras 2. TensorFlow 2.15 has it; from 2.16 on it is the package tf-keras, and tf.keras is it where
+# this is set before tf.keras is first used. TensorFlow itself may be imported before or after. TensorFlow 2.15 can use
+# tf-keras, too, but its autograph takes it for the user's code, and rewrites it for half a minute in every first `fit`.
+if not importlib.metadata.version("keras").startswith("2."):
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     if vars(getattr(sys.modules.get("tensorflow"), "keras", sys)).get("__name__", "").startswith("keras._tf_keras"):
         raise ImportError("Expected tf.keras to be Keras 2, and it is in use as Keras 3: import datalens_tf before "

@@ -14,11 +14,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # One worker per core. With one thread 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Marks as slow what conformance suites ask of every class, where another class of its family is asked as well."""
+def pytest_collection_modifyitems(config, items):
+    """Of what conformance suites ask, marks as slow or leaves out what another class of the family is asked as well."""
+    left_out = []
     for item in items:
-        if item.get_closest_marker("once_per_family") and not item.cls.FIRST_OF_ITS_FAMILY:
+        if getattr(item.cls, "FIRST_OF_ITS_FAMILY", True):
+            continue
+        if item.get_closest_marker("of_the_base_class") and not item.cls.MOST_RUNS:
+            left_out.append(item)
+        elif item.get_closest_marker("of_the_base_class") or item.get_closest_marker("once_per_family"):
             item.add_marker(pytest.mark.slow)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(name="monkeypatch")

@@ -254,8 +254,6 @@ def test_damaged_settings(change, interrupted, tmp_path, datalens):
 
 
 SMALL_METHODS = {
-    "dp_merf": ["--epsilon=5", "--num_features=20", "--fit_steps=3"],
-    "dp_gan": ["--epsilon=5", "--batch_size=8", "--num_steps=3", "--discriminator_filters=4", "--accountant=rdp"],
     "fed_gs_wgan": ["--epsilon=5", "--num_users=3", "--batch_size=4", "--num_steps=2", "--critic_steps=1",
                     "--critic_filters=2", "--warmup_steps=1"],
     "dcgan": ["--num_steps=3", "--batch_size=8", "--discriminator_filters=4", "--discriminator_units=8"],
@@ -314,8 +312,7 @@ def make_both(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags, count, splits", [
-    (["--holdout=0.1"], 20, {"holdout": 20, "test": 359}), ([], 359, {"test": 359}),
-    (["--test_dataset=digits"], 359, {"test": 359})])
+    (["--holdout=0.1"], 20, {"holdout": 20, "test": 359}), (["--test_dataset=digits"], 359, {"test": 359})])
 def test_training_ends_with_a_verdict_where_there_are_records_for_it(flags, count, splits, both, tmp_path, datalens,
                                                                      monkeypatch):
     monkeypatch.setitem(context.EFFORTS, "short", context.Effort(name="short", num_synthetic=100, epochs=1, seeds=1))

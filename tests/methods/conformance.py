@@ -33,8 +33,10 @@ class SynthesizerConformance:
 
     CONFIG: MethodConfig
     NUM_RECORDS: int | None = 20  # that the statement has
-    # What takes long is asked of one method of each family by default, of the others in the slow tests.
+    # What takes long is asked of one method of each family by default, of the others in the slow tests; what the base
+    # class does for all of them, of the first of each family and of the method that most runs are of.
     FIRST_OF_ITS_FAMILY: bool = True
+    MOST_RUNS: bool = False
 
     @property
     def private(self):
@@ -104,7 +106,7 @@ class SynthesizerConformance:
             checks = verify(path)
             assert all(check.passed for check in checks), checks
 
-    @pytest.mark.once_per_family
+    @pytest.mark.of_the_base_class
     def test_samples_are_balanced_reproducible_and_as_labelled(self, run):
         x, y = run.sample(30, seed=4)
         np.testing.assert_array_equal(x, run.sample(30, seed=4)[0])
@@ -113,7 +115,7 @@ class SynthesizerConformance:
         with pytest.raises(InvalidArgumentError, match="labels"):
             run.sample(2, labels=[0, 3])
 
-    @pytest.mark.once_per_family
+    @pytest.mark.of_the_base_class
     def test_export_carries_the_statement(self, run, tmp_path):
         path = run.export(tmp_path, version=3)
         assert json.loads((path / "assets.extra" / "privacy.json").read_text()) == run.privacy_statement()
@@ -128,7 +130,7 @@ class SynthesizerConformance:
         with pytest.raises(InvalidArgumentError, match="version=3"):
             run.export(tmp_path, version=3)
 
-    @pytest.mark.once_per_family
+    @pytest.mark.of_the_base_class
     def test_a_finished_run_can_be_loaded_and_fitting_again_charges_nothing(self, run):
         loaded = type(run).load(run.folder.path)
         np.testing.assert_array_equal(loaded.sample(3, seed=1)[0], run.sample(3, seed=1)[0])
@@ -137,7 +139,7 @@ class SynthesizerConformance:
         self.make(run.folder.path).fit(data.images, data.labels)
         assert before == (run.folder.ledger.read_bytes() if self.private else b"")
 
-    @pytest.mark.once_per_family
+    @pytest.mark.of_the_base_class
     def test_other_records_and_other_settings_are_refused(self, run):
         other = tiny.dataset(seed=1)
         with pytest.raises(CheckpointError, match="other records"):
@@ -188,7 +190,7 @@ class SynthesizerConformance:
         with pytest.raises(KeyboardInterrupt):
             self.make(tmp_path).request_stop()
 
-    @pytest.mark.once_per_family
+    @pytest.mark.of_the_base_class
     def test_damaged_checkpoints_are_one_clear_line(self, run, tmp_path):
         shutil.copytree(run.folder.path, tmp_path / "run")
         damaged, data = self.make(tmp_path / "run"), tiny.dataset()
@@ -221,7 +223,7 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         # Few steps move few pixels by a whole level, so that it takes many images to see it.
         assert not np.array_equal(run.sample(999, seed=0)[0], other.sample(999, seed=0)[0])
 
-    @pytest.mark.once_per_family
+    @pytest.mark.of_the_base_class
     @pytest.mark.parametrize("loss", ledgers.LOSSES)
     def test_a_ledger_that_lost_charges_is_refused(self, run, tmp_path, loss):
         """Whatever else was lost with it: what rests on charges knows which ones."""
@@ -235,7 +237,7 @@ class PrivateSynthesizerConformance(SynthesizerConformance):
         assert "\n" not in str(error.value) and not (folder / "privacy.json").exists()
         assert before == ((folder / "ledger.jsonl").read_bytes() if (folder / "ledger.jsonl").exists() else None)
 
-    @pytest.mark.once_per_family
+    @pytest.mark.of_the_base_class
     def test_a_statement_of_more_charges_than_the_ledger_has_is_refused(self, run, tmp_path):
         """Also where nothing but the statement is left of the run."""
         folder, data = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run")), tiny.dataset()

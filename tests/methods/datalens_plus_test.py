@@ -80,6 +80,7 @@ class Watched:
 class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
     CONFIG = CONFIG
     FIRST_OF_ITS_FAMILY = False  # DP-MERF is.
+    MOST_RUNS = True
 
     @pytest.fixture(name="watched", scope="class")
     @classmethod
