@@ -20,9 +20,10 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if getattr(item.cls, "FIRST_OF_ITS_FAMILY", True):
             continue
-        if item.get_closest_marker("of_the_base_class") and not item.cls.MOST_RUNS:
+        shared, long = (item.get_closest_marker(name) for name in ("of_the_base_class", "once_per_family"))
+        if (shared and not item.cls.MOST_RUNS) or (long and item.cls.IS_VARIANT):
             left_out.append(item)
-        elif item.get_closest_marker("of_the_base_class") or item.get_closest_marker("once_per_family"):
+        elif shared or long:
             item.add_marker(pytest.mark.slow)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

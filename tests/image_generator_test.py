@@ -149,8 +149,8 @@ def test_it_is_evaluated_on_real_records(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", sorted(set(methods())))
-def test_every_method_trains_by_the_same_call(method):
+@pytest.mark.parametrize("method", ["datalens_plus", "dcgan", "dp_gan", "fed_gs_wgan", "pate_gan"])
+def test_methods_train_by_the_same_call(method):
     settings = {name: value for name, value in dict(
         num_teachers=4, num_discriminators=4, num_users=4, num_steps=2, batch_size=4, critic_steps=1, critic_filters=2,
         warmup_steps=1, warmup_teacher_steps=1, discriminator_filters=2, discriminator_units=8, num_features=20,

@@ -30,6 +30,7 @@ from typing import Any, Protocol, TypeVar
 
 import attr
 import dp_accounting
+from scipy import optimize
 
 from datalens_tf import _validate
 from datalens_tf.bounds.accountant import RELATIONS, Accountant, Tally
@@ -119,20 +120,28 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
     _validate.integer("num_steps", num_steps, at_least=1)
     _validate.positive("epsilon", epsilon)
 
-    def affordable(multiplier: float) -> bool:
-        event = dp_accounting.SelfComposedDpEvent(make_event(multiplier), num_steps)
-        return epsilon_of([event], delta, accountant, adjacency) <= epsilon
+    affordable: list[float] = []
 
-    low = high = math.sqrt(num_steps)
-    while not affordable(high):
-        high *= 2
-        _validate.require(high < 1e30, "epsilon", epsilon, f"to be reachable at delta={delta} with {accountant}")
-    while affordable(low):
-        low /= 2
-    while high > low * (1 + precision):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if affordable(middle) else (middle, high)
-    return high
+    def excess(log_multiplier: float) -> float:
+        """Logarithm of what it costs, divided by the budget; notes the multipliers that it pays for."""
+        event = dp_accounting.SelfComposedDpEvent(make_event(math.exp(log_multiplier)), num_steps)
+        ratio = epsilon_of([event], delta, accountant, adjacency) / epsilon
+        if ratio <= 1:
+            affordable.append(math.exp(log_multiplier))
+        return math.log(min(max(ratio, 1e-9), 1e9))  # 0 and infinity have no logarithm to interpolate.
+
+    low = high = math.log(num_steps) / 2
+    while excess(high) > 0:
+        low, high = high, high + math.log(2)
+        _validate.require(high < math.log(1e30), "epsilon", epsilon,
+                          f"to be reachable at delta={delta} with {accountant}")
+    while low == high or excess(low) <= 0:
+        low, high = low - math.log(2), low
+    # Ends with an interval narrower than half the precision. Other processors, and sums in another order, round
+    # differently: a quarter of the precision keeps what is paid with it affordable there.
+    optimize.toms748(excess, low, high, xtol=math.log1p(precision) / 2, rtol=1e-15)
+    excess(math.log(min(affordable)) + math.log1p(precision) / 4)
+    return affordable[-1]
 
 
 class Budgeted(Protocol):

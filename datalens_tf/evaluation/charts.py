@@ -173,8 +173,13 @@ def svg_bytes(figure: Any) -> bytes:
 
 
 def png_bytes(figure: Any) -> bytes:
-    """The chart as PNG."""
-    return _saved(figure, "png", dpi=150)
+    """The chart as PNG of 64 colours, a quarter of the bytes that all colours take."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(_saved(figure, "png", dpi=150))) as picture:
+        picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 def _saved(figure, kind, **options):

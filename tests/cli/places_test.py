@@ -85,9 +85,7 @@ def test_data_has_the_name_that_it_is_given(secret, tmp_path, capsys):
     words = ("train", f"--dataset=npz:{secret}/faces.npz", "--data_name=clinic A", "--output_dir", folder, *TINY)
     run(*words)
     run(*words, "--resume")
-    run("evaluate", "--samples", folder, "--quick", "--metrics=utility", "--epochs=1")
-    metrics = json.loads((folder / "private/evaluation/metrics.json").read_text())
-    assert metrics["dataset"] == json.loads((folder / "config.json").read_text())["dataset"] == "clinic A"
+    assert json.loads((folder / "config.json").read_text())["dataset"] == "clinic A"
     assert telling(folder, str(secret), "secretplace", "faces") == []
     capsys.readouterr()
     for name in ("a/b", "", "two\nlines", "abc\u202edef"):

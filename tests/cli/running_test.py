@@ -61,9 +61,7 @@ def interrupt(monkeypatch, place, name):
 @pytest.mark.parametrize("method, stage, charges", [
     *(("dp_merf", stage, 1) for stage in ("load", "release", "fit", "samples", "report")),
     *(pytest.param("datalens_plus", stage, 12, marks=[] if stage == "choose" else pytest.mark.slow)
-      for stage in ("load", "release", "fit", "choose", "samples", "report")),
-    *(pytest.param("dp_gan", stage, 3, marks=[] if stage == "train" else pytest.mark.slow)
-      for stage in ("load", "train", "samples", "report"))])
+      for stage in ("release", "fit", "choose")), ("dp_gan", "train", 3)])
 def test_an_interruption_in_any_stage_says_the_command_that_goes_on_without_a_second_charge(
         method, stage, charges, tmp_path, datalens, monkeypatch):
     folder = tmp_path / "a run's folder"
