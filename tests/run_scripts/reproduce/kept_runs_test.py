@@ -86,10 +86,12 @@ def test_a_row_is_what_its_runs_say(row):
 
 @pytest.mark.parametrize("name", sorted(path.name for path in ROOT.glob("checkpoints/*/")))
 def test_statements_of_released_generators_are_those_in_checkpoints(name):
-    kept, released = RESULTS / "runs" / f"released_{name}", ROOT / "checkpoints" / name
-    assert (kept / "privacy.json").read_bytes() == (released / "privacy.json").read_bytes()
+    """A run may stand there as released, exported anew, or by its place in the queue."""
+    released = ROOT / "checkpoints" / name
+    kept = [path.parent for path in RESULTS.glob("runs/*/privacy.json")
+            if path.read_bytes() == (released / "privacy.json").read_bytes()]
     accuracy = json.loads((released / "metrics.json").read_text())["utility"]["accuracy_mean"]
-    assert json.loads((kept / "measured.json").read_text())["measures"]["accuracy"] == accuracy
+    assert accuracy in [json.loads((run / "measured.json").read_text())["measures"]["accuracy"] for run in kept]
 
 
 def test_rows_and_documents_are_written_from_the_kept_runs(kept_runs):
