@@ -17,7 +17,8 @@ _quiet_import.install()
 # The networks are of Keras 2. TensorFlow 2.15 has it; from 2.16 on it is the package tf-keras, and tf.keras is it where
 # this is set before tf.keras is first used. TensorFlow itself may be imported before or after. TensorFlow 2.15 can use
 # tf-keras, too, but its autograph takes it for the user's code, and rewrites it for half a minute in every first `fit`.
-if not importlib.metadata.version("keras").startswith("2."):
+_KERAS = next((found.version for found in importlib.metadata.distributions(name="keras")), "none")
+if _KERAS.split(".")[0] not in ("2", "none"):  # Where there is none, `datalens doctor` says so.
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     if vars(getattr(sys.modules.get("tensorflow"), "keras", sys)).get("__name__", "").startswith("keras._tf_keras"):
         raise ImportError("Expected tf.keras to be Keras 2, and it is in use as Keras 3: import datalens_tf before "

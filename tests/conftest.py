@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(config, items):
         if getattr(item.cls, "FIRST_OF_ITS_FAMILY", True):
             continue
         shared, long = (item.get_closest_marker(name) for name in ("of_the_base_class", "once_per_family"))
-        if (shared and not item.cls.MOST_RUNS) or (long and item.cls.IS_VARIANT):
+        if shared and not item.cls.MOST_RUNS:
             left_out.append(item)
         elif shared or long:
             item.add_marker(pytest.mark.slow)

@@ -37,8 +37,6 @@ class SynthesizerConformance:
     # class does for all of them, of the first of each family and of the method that most runs are of.
     FIRST_OF_ITS_FAMILY: bool = True
     MOST_RUNS: bool = False
-    # Whether nothing but the mechanism or a setting tells it from the first of its family: what takes long is left out.
-    IS_VARIANT: bool = False
 
     @property
     def private(self):

@@ -16,7 +16,6 @@ CONFIG = D2PFedConfig(**TEACHERS, num_levels=4)
 class TestD2PFed(VotedConformance):
     CONFIG = CONFIG
     FIRST_OF_ITS_FAMILY = False
-    IS_VARIANT = True
 
     def test_the_statement_has_the_price_of_levels_on_all_rotated_coordinates(self, run):
         statement = run.privacy_statement()

@@ -16,7 +16,6 @@ CONFIG = FetchSgdConfig(**TEACHERS, top_k=5, sketch_rows=3, sketch_columns=32)
 class TestFetchSgd(VotedConformance):
     CONFIG = CONFIG
     FIRST_OF_ITS_FAMILY = False
-    IS_VARIANT = True
 
     def test_the_statement_counts_rows_and_collisions(self, run):
         statement = run.privacy_statement()

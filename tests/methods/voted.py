@@ -68,6 +68,7 @@ class VotedConformance(PrivateSynthesizerConformance):
         assert statement["noise_stddev"] / statement["l2_sensitivity"] == pytest.approx(
             statement["noise_multiplier_per_step"], rel=1e-12)
 
+    @pytest.mark.once_per_family
     def test_replacing_one_record_disturbs_no_other_teacher(self):
         """Bit by bit: weights, optimizer state, and votes, over several steps."""
         victim, partitions = 7, partition_indices(20, 4, 0)
