@@ -1,4 +1,4 @@
-"""What all tests share: how many threads they take, which conformance tests are fast, and how much a run ships."""
+"""What all tests share: how many threads they take, which conformance tests are fast, and how few samples make do."""
 
 import importlib
 import os
@@ -45,9 +45,14 @@ def fixture_monkeypatch(monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def few_samples():
-    """Finished runs ship 100 samples rather than 10,000, which take longer than the rest of a tiny run."""
+    """Finished runs ship 100 samples rather than 10,000, and what chooses among images learns from 500, not 20,000.
+
+    Either would take longer than the rest of a tiny run.
+    """
     from datalens_tf.methods import base  # TensorFlow reads the number of threads when it is imported.
+    from datalens_tf.training import posing
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "NUM_SHIPPED_SAMPLES", 100)
+        patch.setattr(posing, "_IMAGES", 500)
         yield

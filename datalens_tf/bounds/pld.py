@@ -1,8 +1,10 @@
 """Privacy loss distributions, by dp_accounting; samples of fixed size by a curve of our own."""
 
+import functools
 import math
 
 import dp_accounting
+from dp_accounting.pld import privacy_loss_distribution
 
 from datalens_tf import _validate, events
 from datalens_tf.bounds import fixed_size_sampling
@@ -11,6 +13,7 @@ from datalens_tf.bounds.accountant import HOPELESS, RELATIONS, Accountant, Tally
 PLACE = 3
 
 _UNSAMPLED = (dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent)
+_INTERVAL = 1e-4
 
 
 class Pld(Accountant):
@@ -36,10 +39,14 @@ class Pld(Accountant):
         # What is left under replacement is noise without sampling, whose multiplier is for the replacement itself. Its
         # loss is exactly that of N(0, z^2) against N(1, z^2), whatever moved the mean by 1; likewise for Laplace noise.
         # Every version of dp_accounting takes ADD_OR_REMOVE_ONE for that; under REPLACE_ONE, 0.6 moves the mean by 2.
+        if len(tally) == 1 and _is_poisson_sampled_gaussian(tally[0][0]):
+            (event, count), = tally
+            none = privacy_loss_distribution.identity(value_discretization_interval=_INTERVAL)
+            return float(none.compose(_of_one_step(event).self_compose(count)).get_epsilon_for_delta(delta))
         accountant = dp_accounting.pld.PLDAccountant(
             neighboring_relation=RELATIONS["add-or-remove-one"],
             # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.
-            value_discretization_interval=1e-4 * max(1.0, squared))
+            value_discretization_interval=_INTERVAL * max(1.0, squared))
         return by_dp_accounting(accountant, tally, delta, adjacency)
 
 
@@ -47,3 +54,16 @@ def _is_sample_of_gaussian(event: dp_accounting.DpEvent) -> bool:
     """Whether it is one Gaussian release from a sample of fixed size."""
     return (isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
             and isinstance(event.event, dp_accounting.GaussianDpEvent))
+
+
+def _is_poisson_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
+    """Whether it is one Gaussian release from a Poisson sample that may have records."""
+    return (isinstance(event, dp_accounting.PoissonSampledDpEvent) and event.sampling_probability > 0
+            and isinstance(event.event, dp_accounting.GaussianDpEvent))
+
+
+@functools.lru_cache(maxsize=16)
+def _of_one_step(event: dp_accounting.PoissonSampledDpEvent) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Loss of one step, which the accountant would find anew, in seconds, for each number of steps that is asked for."""
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        event.event.noise_multiplier, value_discretization_interval=_INTERVAL, sampling_prob=event.sampling_probability)

@@ -28,7 +28,11 @@ from datalens_tf.evaluation.student import evaluate_student, roc_picture
 from datalens_tf.mechanisms import SecureGaussianNoise
 
 QUERIES = {1.0: 200, 10.0: 1000}
+NUM_TEACHERS = 250
+STUDENT_STEPS = PateClassifierConfig().student_steps
 SHARES = {1.0: 0.34, 2.0: 0.43, 3.0: 0.23}  # For the records' own budgets, with 200 queries.
+# Upsampled records fill more teachers of the same size: 472 with 240 records, as 250 without.
+INDIVIDUALIZED = (("upsampling", NUM_TEACHERS), ("weighting", NUM_TEACHERS), ("upsampling", 472))
 ORDERS = np.arange(1.5, 100, 0.5)
 
 
@@ -63,6 +67,7 @@ def main():
 
     for epsilon, num_queries in QUERIES.items():
         config = PateClassifierConfig(aggregator="gnmax", num_queries=num_queries, epsilon=epsilon,
+                                      num_teachers=NUM_TEACHERS, student_steps=STUDENT_STEPS,
                                       num_classes=train.num_classes)
         queries, test = split_queries(public, config)
         truth = labels_of(public, queries)
@@ -75,16 +80,16 @@ def main():
             "student_of_true_labels": true_labels(config, queries, truth, test), **data_dependent(counts, plan)}
         print(json.dumps(study), flush=True)
         for aggregator in AGGREGATORS:
-            own = PateClassifierConfig(aggregator=aggregator, num_queries=num_queries, epsilon=epsilon)
+            own = PateClassifierConfig(aggregator=aggregator, num_queries=num_queries, epsilon=epsilon,
+                                       num_teachers=NUM_TEACHERS, student_steps=STUDENT_STEPS)
             measure(f"{aggregator}_epsilon{epsilon:g}", own, queries, test, counts, truth)
 
     budgets = deal_budgets(SHARES, len(train), seed=0)
     queries, test = split_queries(public, PateClassifierConfig(num_queries=QUERIES[1.0]))
     truth = labels_of(public, queries)
-    # Upsampled records fill more teachers of the same size: 472 with 240 records, as 250 without.
-    for method, num_teachers in (("upsampling", 250), ("weighting", 250), ("upsampling", 472)):
+    for method, num_teachers in INDIVIDUALIZED:
         config = PateClassifierConfig(aggregator="gnmax", num_queries=QUERIES[1.0], individualization=method,
-                                      num_teachers=num_teachers)
+                                      num_teachers=num_teachers, student_steps=STUDENT_STEPS)
         measure(f"gnmax_{method}_{num_teachers}", config, queries, test, None, truth, budgets)
     results = {"dataset": args.dataset, "runs": rows, "teachers": study, "minutes": (time.monotonic() - start) / 60}
     _files.atomic_write(args.output_dir / "results.json", json.dumps(results, indent=2) + "\n")

@@ -37,11 +37,15 @@ TRAIN = {
     "fed_gs_wgan": [*_CRITICS, "--num_users=8", "--num_steps=2"],
     "fed_avg_gan": [*_CRITICS[:-1], "--num_users=8", "--num_steps=2", _NOISE],
 }
-# Of studies that say in constants how much they do.
+# Of programs that say in constants how much they do.
 CONSTANTS = {
     "gs_wgan_sweep.py": {"BASE": {"num_discriminators": 4, "num_steps": 2, "noise_multiplier": 0.4},
-                         "SWEPT": {"num_discriminators": (5,), "num_steps": (1,), "noise_multiplier": (0.8,)}},
-    "pate_classifier.py": {"QUERIES": {1.0: 40}},
+                         "SWEPT": {"num_steps": (1,)}},
+    "pate_classifier.py": {"QUERIES": {1.0: 40}, "NUM_TEACHERS": 50, "STUDENT_STEPS": 3,
+                           "INDIVIDUALIZED": (("weighting", 50),)},
+    "poses.py": {"FEW": 100},
+    "serving.py": {"SIZES": (1, 2), "CLIENTS": (1, 2)},
+    "votes.py": {"HELD_OUT": 100},
 }
 _CLASSIFY = ["--dataset=digits", "--batch_size=20", "--num_steps=2", "--noise_multiplier=3", "--epsilon=50"]
 

@@ -11,7 +11,7 @@ STUDY = pathlib.Path(__file__).parents[3] / "run_scripts" / "studies" / "random_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["datalens_plus", "dp_merf", "classify"])
+@pytest.mark.parametrize("method", ["datalens_plus", "classify"])
 def test_a_run_that_was_killed_equals_an_uninterrupted_one_or_is_refused(method):
     done = subprocess.run(
         [sys.executable, str(STUDY), "--method", method, "--kills", "1"], capture_output=True, text=True, timeout=300,

@@ -46,13 +46,13 @@ def test_a_tiny_run_fills_the_table_and_goes_on_where_it_stopped(study, persons,
                                     generator_units=8)
     monkeypatch.setattr(study, "settings", lambda train, epsilon, seed: small.replace(epsilon=epsilon, seed=seed))
     words = [str(SCRIPT), f"--output_dir={tmp_path / 'out'}", "--mnist", persons, "--faces", persons, "--unit=person",
-             "--epsilons", "3", "--num_images=30", "--epochs=1", "--sizes", "1", "9"]
+             "--epsilons", "3", "--num_images=30", "--epochs=1", "--sizes", "9"]
     monkeypatch.setattr(sys, "argv", words)
     study.main()
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [(row["table"], row["unit"], row["num_units"]) for row in rows] == [
-        ("groups", "1 pictures", "90"), ("groups", "9 pictures", "10"), ("persons", "picture", "90"),
-        ("persons", "person", "12"), ("persons", "one each", "12")]
+        ("groups", "9 pictures", "10"), ("persons", "picture", "90"), ("persons", "person", "12"),
+        ("persons", "one each", "12")]
     assert all(0 <= float(row["accuracy"]) <= 1 and row["method"] == "dp_merf" for row in rows)
     monkeypatch.setattr(study, "measured", None)  # Nothing is measured again.
     study.main()
