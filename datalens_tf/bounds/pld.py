@@ -64,6 +64,6 @@ def _is_poisson_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _of_one_step(event: dp_accounting.PoissonSampledDpEvent) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Loss of one step, which the accountant would find anew, in seconds, for each number of steps that is asked for."""
+    """Loss of one step, which the accountant would find anew, in seconds, for each number of steps that is asked."""
     return privacy_loss_distribution.from_gaussian_mechanism(
         event.event.noise_multiplier, value_discretization_interval=_INTERVAL, sampling_prob=event.sampling_probability)

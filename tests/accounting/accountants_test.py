@@ -87,6 +87,13 @@ class TestEpsilon:
             assert accountants.epsilon(MNIST_1, 100, DELTA, accountant) == pytest.approx(
                 peer.get_epsilon(DELTA), rel=1e-3)
 
+    @pytest.mark.parametrize("multiplier, probability", [(2.0, 1.0), (20.0, 0.3), (1.0, 0.0)])
+    def test_poisson_samples_cost_what_the_library_says_to_the_bit(self, multiplier, probability):
+        event = dp_accounting.PoissonSampledDpEvent(probability, dp_accounting.GaussianDpEvent(multiplier))
+        for steps in (1, 101):
+            peer = dp_accounting.pld.PLDAccountant().compose(event, steps)
+            assert accountants.epsilon(event, steps, DELTA, "pld", "add-or-remove-one") == peer.get_epsilon(DELTA)
+
     @pytest.mark.parametrize("multiplier", [0.01, 0.2, 1.0, 20.0, 3000.0])
     @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
     def test_every_accountant_is_an_upper_bound_of_the_exact_value(self, multiplier, delta):

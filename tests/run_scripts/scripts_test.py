@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCRIPTS = ROOT / "run_scripts"
 TOY = pathlib.Path(__file__).with_name("toy.py")
 
-# Script -> command lines. `{tmp}` is a folder for what is written.
+# Script -> command lines. `{tmp}` is a folder for what is written. What users do not run is no slow test, but a study.
 TABLE = ["--dataset", "digits", "--epsilon", "10", "--size", "small", "--seeds", "1", "--variants"]
 COMMANDS = {
     "baseline.sh": [["dcgan", "digits", "none"]],
@@ -39,8 +39,9 @@ COMMANDS = {
     "benchmarks/training_speed.py": [["--teachers", "4", "--repeats", "1"]],
     "studies/poses.py": [["--runs", str(ROOT / "checkpoints/mnist_eps1"), "--poses", "1.5:0.15:1", "--num_images", "50",
                           "--epochs", "1", "--split", "train"]],
-    "studies/votes.py": [["--dataset", "digits", "--output_dir", "{tmp}", "--variants", "all_coordinates", "--seeds", "0", "--num_teachers", "4", "--records_per_teacher", "9", "--num_steps", "2",
-                          "--pose", "1.5:0.15:1", "--num_images", "50", "--epochs", "1"]],
+    "studies/votes.py": [["--dataset", "digits", "--output_dir", "{tmp}", "--variants", "all_coordinates", "--seeds",
+                          "0", "--num_teachers", "4", "--records_per_teacher", "9", "--num_steps", "2", "--pose",
+                          "1.5:0.15:1", "--num_images", "50", "--epochs", "1"]],
     "studies/figure2.py": [["--num_teachers", "4", "--num_steps", "2", "--output_dir", "{tmp}"]],
     "studies/gs_wgan_sweep.py": [["--dataset", "digits", "--output_dir", "{tmp}"]],
     "studies/pate_classifier.py": [["--dataset", "digits", "--output_dir", "{tmp}"]],
@@ -79,9 +80,11 @@ def run(environment, script, *words):
     return done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script,words", [(script, words) for script, lines in COMMANDS.items() for words in lines],
-                         ids=lambda value: value if isinstance(value, str) else "_".join(value[:1]))
+@pytest.mark.parametrize("script,words", [
+    pytest.param(script, words, marks=pytest.mark.study if script.startswith(("benchmarks/", "studies/"))
+                 else pytest.mark.slow)
+    for script, lines in COMMANDS.items() for words in lines],
+    ids=lambda value: value if isinstance(value, str) else "_".join(value[:1]))
 def test_a_script_runs(script, words, environment):
     printed = run(environment, SCRIPTS / script, *words)
     assert printed.strip()

@@ -54,7 +54,7 @@ def test_records_of_short_classes_are_dealt_twice_and_no_others(study):
     assert times[labels == 1].max() == 1 and times[labels == 2].tolist() == [1] * 12
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_rows_are_computed_once(study, tmp_path, monkeypatch, capsys):
     words = ["leaks.py", "--output_dir", str(tmp_path), "--dataset", "digits", "--num_teachers", "4",
              "--records_per_teacher", "9", "--teachers_of_a_slot", "2", "--num_steps", "2", "--num_images", "50",

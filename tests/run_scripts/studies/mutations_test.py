@@ -24,7 +24,7 @@ def test_a_mutation_can_be_made_and_its_test_exists(mutation):
     assert all(any(word in name for name in names) for word in [*words, *path.split("::")[1:]])
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_a_mutation_is_noticed(monkeypatch, capsys):
     trap = next(mutation.trap for mutation in mutations.MUTATIONS if mutation.file == "mechanisms/topagg.py")
     monkeypatch.setattr(sys, "argv", ["mutations.py", "--only", trap])

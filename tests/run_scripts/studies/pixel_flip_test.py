@@ -26,7 +26,7 @@ def test_the_background_is_the_frame(study):
     assert study.background(images) == 1.0 and study.background(255 - images) == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.parametrize("method", ["fed_gs_wgan", "fed_avg_gan"])
 def test_a_small_study_runs_and_says_what_it_costs(study, method, tmp_path, monkeypatch, capsys):
     flags = ["--dataset=digits", "--num_users=3", "--num_records=4", "--num_steps=1", f"--method={method}"]

@@ -14,7 +14,7 @@ CONFIG = DpGanConfig(
     generator_filters=4, generator_units=8, latent_dim=4, sampling_probability=0.2, noise_multiplier=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_both_train_and_what_they_draw_can_be_measured(study):
     gans = {"theirs": lambda: study.KerasOptimizerGan(CONFIG, tiny.dataset()),
             "ours": lambda: study.GAN(CONFIG, tiny.dataset(), study.RoundedGaussianNoise())}

@@ -40,7 +40,7 @@ def test_settings_follow_from_the_number_of_units(study, persons):
     assert study.settings(load_dataset(persons, unit="person"), 1.0, 3).seed == 3
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_a_tiny_run_fills_the_table_and_goes_on_where_it_stopped(study, persons, tmp_path, monkeypatch, capsys):
     small = config_class("dp_merf")(epsilon=3.0, num_features=20, fit_steps=2, batch_size=10, generator_filters=4,
                                     generator_units=8)
