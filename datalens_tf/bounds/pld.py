@@ -36,13 +36,13 @@ class Pld(Accountant):
         squared = squared_mu(pair for pair in tally if isinstance(pair[0], dp_accounting.GaussianDpEvent))
         if squared > HOPELESS:
             return math.inf
-        # What is left under replacement is noise without sampling, whose multiplier is for the replacement itself. Its
-        # loss is exactly that of N(0, z^2) against N(1, z^2), whatever moved the mean by 1; likewise for Laplace noise.
-        # Every version of dp_accounting takes ADD_OR_REMOVE_ONE for that; under REPLACE_ONE, 0.6 moves the mean by 2.
         if len(tally) == 1 and _is_poisson_sampled_gaussian(tally[0][0]):
             (event, count), = tally
             none = privacy_loss_distribution.identity(value_discretization_interval=_INTERVAL)
             return float(none.compose(_of_one_step(event).self_compose(count)).get_epsilon_for_delta(delta))
+        # What is left under replacement is noise without sampling, whose multiplier is for the replacement itself. Its
+        # loss is exactly that of N(0, z^2) against N(1, z^2), whatever moved the mean by 1; likewise for Laplace noise.
+        # Every version of dp_accounting takes ADD_OR_REMOVE_ONE for that; under REPLACE_ONE, 0.6 moves the mean by 2.
         accountant = dp_accounting.pld.PLDAccountant(
             neighboring_relation=RELATIONS["add-or-remove-one"],
             # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.

@@ -37,7 +37,7 @@ def test_a_row_that_is_known_is_not_computed_again(study, tmp_path):
     assert (row["epsilon"], row["lower_bound"], row["caught"], row["confidence"]) == ("10", "2.0000", "True", "exact")
 
 
-@pytest.mark.study
+@pytest.mark.slow
 @pytest.mark.parametrize("family,audits", [
     ("dp_merf", ["neighbours", "repeated", "chain"]), ("datalens", ["neighbours", "chain"]),
     ("dp_gan", ["neighbours", "canaries", "chain"]), ("classify", ["neighbours", "canaries", "chain"])])
