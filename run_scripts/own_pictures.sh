@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# own_pictures.sh: a stranger's way, from a folder of 3,000 pictures in all sizes, modes and formats to a private
-# generator at epsilon 3. `datalens check` looks at the folder, and what it says to type next is run as it stands.
-# The pictures are of Fashion-MNIST where TFDS_DATA_DIR has it, else the embedded digits. Minutes on 2 cores.
+# own_pictures.sh [IMAGE_SIZE]: a stranger's way, from a folder of 3,000 pictures in all sizes, modes and formats to a
+# private generator at epsilon 3, of images of 28 pixels a side unless IMAGE_SIZE says otherwise. `datalens check` looks
+# at the folder, and what it says to type next is run as it stands. The pictures are of Fashion-MNIST where
+# TFDS_DATA_DIR has it, else the embedded digits. Minutes on 2 cores.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 install eval
 mkdir -p "$runs"
@@ -29,7 +30,7 @@ END
 
 cd "$work"
 export TF_CPP_MIN_LOG_LEVEL=3
-datalens check "my pictures – été" --epsilon 3 --image_size 28 --color grey | tee checked
+datalens check "my pictures – été" --epsilon 3 --image_size "${1:-28}" --color grey | tee checked
 sed '1,/^NEXT$/d' checked >commands
 time source ./commands
 for made in runs/*/samples.png runs/*/privacy.txt serving/*/1/saved_model.pb ./*.tflite; do

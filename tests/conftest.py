@@ -2,6 +2,9 @@
 
 import importlib
 import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 from etils.epy.lazy_imports_utils import LazyModule
@@ -56,3 +59,16 @@ def few_samples():
         patch.setattr(base, "NUM_SHIPPED_SAMPLES", 100)
         patch.setattr(posing, "_IMAGES", 500)
         yield
+
+
+@pytest.fixture(scope="session", name="python")
+def fixture_python(tmp_path_factory):
+    """What stands for `python` in shell scripts, without the seconds that imports take: see `preloaded.py`."""
+    program = pathlib.Path(__file__).with_name("preloaded.py")
+    socket = tmp_path_factory.mktemp("python") / "socket"
+    environment = os.environ | {"PYTHONPATH": str(program.parents[1])}
+    with subprocess.Popen([sys.executable, program, socket], env=environment, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        yield f'"{sys.executable}" -S -E "{program}" "{socket}"'
+        process.stdin.close()

@@ -4,7 +4,6 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -19,12 +18,12 @@ DOCUMENTS = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.m
 
 
 @pytest.fixture(name="folder")
-def fixture_folder(tmp_path):
+def fixture_folder(tmp_path, python):
     """A folder like the project's, in whose environment everything is installed."""
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
     for name, words in (("python", ""), ("datalens", "-m datalens_tf")):
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (programs / name).write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
         (programs / name).chmod(0o755)
     for extra in ("", "_eval", "_serving"):
         (tmp_path / ".venv" / f".datalens_installed{extra}").touch()

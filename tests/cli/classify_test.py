@@ -18,7 +18,7 @@ from datalens_tf.training import loop, progress
 from tests.cli.commands import refused
 
 layers = tf.keras.layers
-TINY = ["--dataset=digits", "--network=large", "--epsilon=50", "--batch_size=20", "--num_steps=4", "--accountant=rdp"]
+TINY = ["--dataset=digits", "--network=large", "--epsilon=8", "--batch_size=20", "--num_steps=4", "--accountant=rdp"]
 
 
 @pytest.fixture(name="classify")

@@ -4,7 +4,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -54,13 +53,13 @@ ELSEWHERE = {"_common.sh", "quickstart.sh", "own_pictures.sh", "test.sh", "serve
 
 
 @pytest.fixture(name="environment")
-def fixture_environment(tmp_path):
+def fixture_environment(tmp_path, python):
     """A folder that scripts take for their virtual environment, in which everything is installed."""
     folder = tmp_path / "venv" / "bin"
     folder.mkdir(parents=True)
     for name, words in (("python", f"{TOY}"), ("datalens", f"{TOY} -m datalens_tf")):
         path = folder / name
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
         path.chmod(0o755)
     for extra in ("", "_eval", "_ray,eval"):
         (tmp_path / "venv" / f".datalens_installed{extra}").touch()
