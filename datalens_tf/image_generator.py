@@ -198,9 +198,8 @@ class ImageGenerator:
         """
         if resume and run_dir is None:
             raise InvalidArgumentError("Missing run_dir: say which folder holds the run to resume.")
-        if run_dir is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="datalens-")
-        folder = pathlib.Path(run_dir if run_dir is not None else str(getattr(self._temporary, "name", "")))
+        temporary = tempfile.TemporaryDirectory(prefix="datalens-")
+        folder = pathlib.Path(temporary.name if run_dir is None else run_dir)
         runs.check_folder(folder, resume=resume)
         request = self._request(images, labels, users, units)
         options = PerformanceOptions(**{name: value for name, value in self.settings.items()
@@ -216,7 +215,7 @@ class ImageGenerator:
             runs.create(plan, folder)
             shown.epsilon = plan.config.epsilon
             runs.train(plan, folder, options=options, callbacks=[shown])
-        self._folder = folder
+        self._folder, self._temporary = folder, temporary  # An earlier fit's folder lasts until another is there.
         self.__dict__.pop("_drawers", None)
         return self
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import gzip
 import io
+import math
 import pathlib
 import re
 import tempfile
@@ -18,7 +19,7 @@ from typing import Any
 
 import dp_accounting
 
-from datalens_tf import _checksums, _files
+from datalens_tf import _checksums, _files, _text
 from datalens_tf.accounting import verification
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.accounting.statement import parse_statement, round_up
@@ -275,7 +276,7 @@ def _saved_model(version: pathlib.Path) -> str:
         model.ParseFromString((version / "saved_model.pb").read_bytes())
         variables = tf.train.list_variables(str(version / "variables" / "variables"))
     except (OSError, DecodeError, ValueError, tf.errors.OpError) as error:
-        raise CheckpointError(f"{version} is damaged: {str(error).splitlines()[0]:.200}") from error
+        raise CheckpointError(f"{version} is damaged: {_text.first_line(error):.200}") from error
     used = set()
     for graph in model.meta_graphs:
         for nodes in (graph.graph_def.node, *(function.node_def for function in graph.graph_def.library.function)):
@@ -283,12 +284,5 @@ def _saved_model(version: pathlib.Path) -> str:
     strange = sorted(used - _OPERATIONS)
     if strange:
         raise CheckpointError(f"it holds operations that no generator of this package has: {', '.join(strange)}.")
-    numbers = sum(_size(shape) for name, shape in variables if not name.startswith("_CHECKPOINTABLE"))
+    numbers = sum(math.prod(shape) for name, shape in variables if not name.startswith("_CHECKPOINTABLE"))
     return f"{numbers} numbers in variables, and no operation that reaches beyond the model"
-
-
-def _size(shape) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count

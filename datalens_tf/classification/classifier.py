@@ -10,9 +10,11 @@ What deviates from it:
   Image Classification through Scale"), which costs nothing. `--ema_decay 0` releases the last ones.
 """
 
+import io
 import json
 import pathlib
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,6 +34,7 @@ from datalens_tf.errors import CheckpointError, TrainingDivergedError
 from datalens_tf.mechanisms.noise import NoiseSource, SecretStream, noise_source, poisson_sample, secret_stream
 from datalens_tf.mechanisms.norm_topk import NormTopKSum
 from datalens_tf.models.per_example import averages
+from datalens_tf.serving import saving
 from datalens_tf.training.callbacks import Callback, Stage
 from datalens_tf.training.loop import Interruptible, Loop
 from datalens_tf.training.progress import described
@@ -224,7 +227,7 @@ class PrivateClassifier(Interruptible):
             *([] if networks.puts_out_probabilities(model) else [tf.keras.layers.Softmax()])])
         aside = self.folder.path / "private" / "classifier.keras"
         released.save(aside)
-        _files.atomic_write(self.folder.classifier, aside.read_bytes())
+        _files.atomic_write(self.folder.classifier, _timeless(aside))
         aside.unlink()
         _save_for_serving(released, self.folder.saved_model / "1", self.config.data.image_shape)
         _files.atomic_write(self.folder.statement_text, render_text(statement))
@@ -359,6 +362,18 @@ def _in_batches(model: tf.keras.Model, images: NDArray[Any]) -> NDArray[np.float
                            for start in range(0, len(images), 500)])
 
 
+def _timeless(path: pathlib.Path) -> bytes:
+    """Content of a Keras file without the time, which says how long training took, so how large secret samples were."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(path) as saved, zipfile.ZipFile(content, "w") as written:
+        for name in saved.namelist():
+            data = saved.read(name)
+            if name == "metadata.json":
+                data = json.dumps(json.loads(data) | {"date_saved": "1980-01-01@00:00:00"}).encode()
+            written.writestr(zipfile.ZipInfo(name), data)
+    return content.getvalue()
+
+
 def _save_for_serving(model: tf.keras.Model, folder: pathlib.Path, image_shape: tuple[int, int, int]) -> None:
     """Writes a SavedModel that TensorFlow Serving reads."""
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -369,4 +384,4 @@ def _save_for_serving(model: tf.keras.Model, folder: pathlib.Path, image_shape: 
     module.model = model  # Its weights are saved.
     module.classify = tf.function(classify, [tf.TensorSpec([None, *image_shape], tf.float32, name="images")])
     with _files.clear_os_errors(folder):
-        tf.saved_model.save(module, str(folder), signatures=module.classify)
+        saving.save(module, folder, module.classify)

@@ -138,6 +138,10 @@ class Plan:
         """Epsilon of so many charges, for the records with this budget."""
         return accountants.epsilon(self.event(group.record_votes), num_charges, self.config.delta, self.accountant)
 
+    def pays_for(self, num_charges: int) -> bool:
+        """Whether every record's own budget does, not only the largest, which is the ledger's."""
+        return all(self.epsilon_after(group, num_charges) <= group.epsilon for group in self.groups)
+
     @property
     def accountant(self) -> str:
         """Accountant that measures the budget, which is filled in where nobody named one."""
@@ -245,7 +249,11 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
         releases = ReleaseStore(files.releases)
         releases.check(ledger)
         num_burnt = ledger.num_charges - len(releases)
-        if not len(releases) and not ledger.can_spend(event):  # Said now, not when the teachers are trained.
+
+        def can_spend() -> bool:
+            return ledger.can_spend(event) and plan.pays_for(ledger.num_charges + 1)
+
+        if not len(releases) and not can_spend():  # Said now, not when the teachers are trained.
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={ledger.epsilon_budget:g} pays for no answer: {ledger.spent():.5g} "
                 f"is spent after {num_burnt} charges, all of them lost when training was interrupted. Nothing more "
@@ -262,7 +270,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
             if noisy is None:
                 if counts is None:
                     counts = teacher_votes(dataset, plan, queries, progress)
-                if number and not ledger.can_spend(event):  # A crash burnt a charge: what is left is not asked.
+                if number and not can_spend():  # A crash burnt a charge: what is left is not asked.
                     break
                 charge = ledger.spend(event, step=number + 1)
                 noisy = mechanism.privatize(np.split(counts, len(parts))[number], noise, charge, predictions)

@@ -101,6 +101,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
             f"{folder} holds a run: continue it with --resume, or choose another --output_dir." if holds_run else
             f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
     if not args.resume:
+        runs.check_unused(folder)
         if "dataset" not in given:
             raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
         place = data_registry.located(given["dataset"])

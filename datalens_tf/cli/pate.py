@@ -114,6 +114,7 @@ def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierCo
     if not resume:
         if stored.exists():
             raise CheckpointError(f"{folder} holds a run already: continue it with --resume, or choose another folder.")
+        runs.check_unused(folder)
         return PateClassifierConfig(**given)
     if given:
         raise InvalidArgumentError(f"Expected --resume without --{min(given)}: the run has its own settings.")

@@ -321,14 +321,24 @@ def check_folder(folder: pathlib.Path, *, resume: bool) -> None:
     """Checks the folder before anything is loaded.
 
     Raises:
-      InvalidArgumentError: a new run would start over another, or there is none to resume.
+      InvalidArgumentError: a new run would start over another or among other files, or there is none to resume.
       DataLensError: nobody may write there.
     """
     if begun(folder) and not resume:
         raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
     if resume and not begun(folder):
         raise InvalidArgumentError(f"{folder} holds no run to resume: leave out --resume, or check --output_dir.")
+    if not resume:
+        check_unused(folder)
     _files.check_writable(folder)
+
+
+def check_unused(folder: pathlib.Path) -> None:
+    """Raises InvalidArgumentError where other files, perhaps the records, would lie among those that may be shared."""
+    begins = any((folder / name).exists() for name in ("config.json", "private"))  # A run that was stopped at once.
+    if folder.is_dir() and not begins and any(folder.iterdir()):
+        raise InvalidArgumentError(f"{folder} is not empty and holds no run: choose a new --output_dir, since all of a "
+                                   "run but its folder private may be shared.")
 
 
 def begun(folder: pathlib.Path) -> bool:
@@ -517,7 +527,8 @@ class Drawers:
 
     def for_evaluation(self, num_images: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
         """`draw` and `show` of `evaluation.evaluate.evaluate`, for so many images."""
-        draw = functools.lru_cache(lambda seed: self.training(num_images, seed=seed))  # Asked for in several places.
+        # The first seed's images are asked for in several places; those of all seeds together may be gigabytes.
+        draw = functools.lru_cache(maxsize=1)(lambda seed: self.training(num_images, seed=seed))
         return draw, None if self.looking is self.training else lambda seed: self.looking(num_images, seed=seed)
 
 

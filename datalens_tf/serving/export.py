@@ -27,7 +27,7 @@ from datalens_tf.serving.sampling import checked_labels, checked_metadata, empty
 with epy.lazy_imports():  # What a folder says of itself is read without TensorFlow.
     import tensorflow as tf
 
-    from datalens_tf.serving import signatures
+    from datalens_tf.serving import saving, signatures
 
 METADATA = "model.json"
 WARMUP = "tf_serving_warmup_requests"  # The name that TensorFlow Serving looks for.
@@ -104,7 +104,7 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     with clear_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            tf.saved_model.save(module, os.fspath(aside), signatures=functions)
+            saving.save(module, aside, functions)
             (aside / _EXTRA).mkdir()
             _add_assets(aside, files)
             _fsync_tree(aside)
@@ -140,6 +140,7 @@ def copy_export(source: PathLike, directory: PathLike, *, version: int = 1,
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(source, aside)
+            saving.clean(aside)  # An earlier version may have written it.
             _add_assets(aside, assets or {})
             _fsync_tree(aside)
             os.rename(aside, target)

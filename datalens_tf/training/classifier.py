@@ -289,7 +289,10 @@ def tested_result(probabilities: np.ndarray, real: Dataset, **facts: Any) -> Uti
 
 
 def check_fit(synthetic: Dataset, real: Dataset) -> None:
-    """Raises DataError unless both have one image shape, large enough for the classifier, and the same classes."""
+    """Raises DataError unless both have one image shape, large enough for the classifier, and the same classes.
+
+    Real records of a single class are refused as well: there is nothing to tell apart.
+    """
     if synthetic.image_shape != real.image_shape:
         raise DataError(f"Expected synthetic and real images of one shape, got {list(synthetic.image_shape)} "
                         f"and {list(real.image_shape)}.")
@@ -299,6 +302,8 @@ def check_fit(synthetic: Dataset, real: Dataset) -> None:
     missing = np.setdiff1d(real.labels, synthetic.labels)
     if len(missing):
         raise DataError(f"Expected synthetic images of every class of the real data, got none of class {missing[0]}.")
+    if len(np.unique(real.labels)) == 1:
+        raise DataError(f"Expected real test records of several classes, got {len(real)} of one. Test on more.")
 
 
 def _logged_accuracies(path: pathlib.Path) -> list[float]:

@@ -139,7 +139,8 @@ class BatchStudent(AveragedGenerator):
         """
         loss = float(self._step(latents, labels, tf.reshape(direction, [-1, *self._config.data.image_shape])))
         if not np.isfinite(loss):
-            raise TrainingDivergedError(f"Expected loss={loss} of the student to be finite; lower learning_rate.")
+            raise TrainingDivergedError(f"Expected loss={loss} of the student to be finite; lower "
+                                         "student_learning_rate.")
         return loss
 
     @abc.abstractmethod

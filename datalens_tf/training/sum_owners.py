@@ -41,6 +41,7 @@ from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
 from datalens_tf.data.datasets import Dataset, Pictures, sound, usable_only
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import ActorError, DataError, InvalidArgumentError
+from datalens_tf.events import DiscreteGaussianDpEvent
 from datalens_tf.mechanisms import noise as noises
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.discrete_gaussian import SLACK, DiscreteGaussianNoise, check_shares
@@ -181,7 +182,11 @@ class SumOwner:
         path = self._folder / "shares" / f"{ask.attempt}.npz"
         if path.exists():
             return self._share(ask, np.load(path)["values"])
-        charged = accountants.noise_multiplier(draw.unit) / draw.count**0.5
+        # The price follows from the noise that is drawn here, whatever else the driver's event would cost.
+        _validate.integer("count", draw.count, at_least=1)
+        unit = DiscreteGaussianDpEvent(accountants.noise_multiplier(draw.unit))
+        _validate.require(draw.unit == unit, "unit", draw.unit, f"to be {unit}, the cost of discrete Gaussian noise")
+        charged = unit.noise_multiplier / draw.count**0.5
         _validate.require(mechanism.noise_multiplier == charged and draw.attempt == ask.attempt,
                           "noise_multiplier", mechanism.noise_multiplier, f"to be {charged}, which is charged for")
         exact, self._prepared = self._sums(ask, mechanism), None

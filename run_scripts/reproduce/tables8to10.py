@@ -26,6 +26,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
@@ -67,15 +68,16 @@ def main() -> None:
     parser.add_argument("--only_table", action="store_true", help="of what there is")
     parser.add_argument("flags", nargs="*", help="of datalens classify, after --")
     args = parser.parse_args()
+    epsilons = args.epsilons or EPSILONS[args.table]
     if not args.only_table:
         num_records = len(load_dataset(args.dataset))
         for seed in range(args.seeds):
-            for epsilon in args.epsilons or EPSILONS[args.table]:
+            for epsilon in epsilons:
                 for kind, k in cells(args.table, args.ks):
                     fill(args.runs_dir / f"{kind}{k:g}_eps{epsilon:g}_seed{seed}", args.dataset, seed,
                          flags(kind, k, epsilon, num_records), args.flags)
-                    write_table(args.table, args.runs_dir, cells(args.table, args.ks))
-    print(write_table(args.table, args.runs_dir, cells(args.table, args.ks)), end="")
+                    write_table(args.table, epsilons, args.runs_dir, cells(args.table, args.ks))
+    print(write_table(args.table, epsilons, args.runs_dir, cells(args.table, args.ks)), end="")
 
 
 def cells(table: int, ks: list[float]) -> list[tuple[str, float]]:
@@ -126,9 +128,9 @@ def fill(folder: pathlib.Path, dataset: str, seed: int, values: dict[str, str], 
         sys.exit(status)
 
 
-def write_table(table: int, runs_dir: pathlib.Path, columns: list[tuple[str, float]]) -> str:
+def write_table(table: int, epsilons: Sequence[float], runs_dir: pathlib.Path, columns: list[tuple[str, float]]) -> str:
     """Writes tableN.md and tableN.csv, and returns the former."""
-    rows = [row for epsilon in EPSILONS[table] for kind, k in columns if (row := measured(runs_dir, kind, k, epsilon))]
+    rows = [row for epsilon in epsilons for kind, k in columns if (row := measured(runs_dir, kind, k, epsilon))]
     if not rows:
         return ""
     names = list(rows[0])

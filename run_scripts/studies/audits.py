@@ -29,6 +29,7 @@ from datalens_tf.classification import networks
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.data.datasets import with_data
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise, noise_source
 from datalens_tf.methods import registry
 from datalens_tf.models.critic import Critic
@@ -94,7 +95,7 @@ def all_families():
     """Settings of each family, by its name."""
     able = {}
     for name, kind in registry.config_classes().items():
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(InvalidArgumentError):
             families.check(kind())
             able[name] = kind
     return able | {"classify": ClassifierConfig}
@@ -237,7 +238,7 @@ def finished_run(config, records, folder):
     """A released checkpoint of the method and this budget, or a quick run on some records."""
     for place in CHECKPOINTS.glob("*/config.json"):
         stored = json.loads(place.read_text())
-        if (stored.get("method"), stored.get("epsilon")) == (config.method, config.epsilon):
+        if all(stored.get(name) == getattr(config, name) for name in ("method", "dataset", "epsilon")):
             return place.parent
     if not (folder / "privacy.json").exists():
         quick = {"num_steps": 3, "fit_steps": 2, "warmup_teacher_steps": 1, "num_teachers": 20}

@@ -48,18 +48,19 @@ def main():
     rows = [measured(setting, train, test, args.output_dir) for setting in settings]
     _files.atomic_write(args.output_dir / "gs_wgan_sweep.csv", as_csv(rows))
     _files.atomic_write(args.output_dir / "gs_wgan_sweep.png", png_bytes(draw_sweep(rows)))
-    norms = json.loads((folder_of(BASE, args.output_dir) / "private" / "gradient_norms.json").read_text())
+    norms = json.loads((folder_of(BASE, train, args.output_dir) / "private" / "gradient_norms.json").read_text())
     _files.atomic_write(args.output_dir / "gradient_norms.png", png_bytes(draw_norms(norms)))
     print(as_csv(rows), end="")
 
 
-def folder_of(setting: dict[str, float], output_dir: pathlib.Path) -> pathlib.Path:
-    return output_dir / "N{num_discriminators}_T{num_steps}_noise{noise_multiplier:g}".format(**setting)
+def folder_of(setting: dict[str, float], train: Dataset, output_dir: pathlib.Path) -> pathlib.Path:
+    name = "N{num_discriminators}_T{num_steps}_noise{noise_multiplier:g}".format(**setting)
+    return output_dir / train.name.replace(":", "_") / name
 
 
 def measured(setting: dict[str, float], train: Dataset, test: Dataset, output_dir: pathlib.Path) -> dict[str, object]:
     """A row of the table: trains and evaluates, unless that is done."""
-    folder = folder_of(setting, output_dir)
+    folder = folder_of(setting, train, output_dir)
     if (folder / "row.json").exists():
         return json.loads((folder / "row.json").read_text())
     config = GsWganConfig(dataset=train.name, epsilon=BUDGET, warmup_steps=20, **setting)

@@ -43,7 +43,9 @@ from datalens_tf.training.classifier import FROZEN, train_on_synthetic
 from datalens_tf.training.teachers import TeacherBank
 
 LEAKS = {"none": (), "moments": ("moments",), "partitions": ("partitions",), "both": ("moments", "partitions")}
-COLUMNS = ("dataset", "leak", "seed", "last_epoch", "best_epoch")
+SETTINGS = ("num_teachers", "records_per_teacher", "num_steps", "num_images", "epochs")
+TOLD = ("dataset", "leak", "seed", *SETTINGS)
+ACCURACIES = ("last_epoch", "best_epoch")
 
 
 class SharedMoments(TeacherBank):
@@ -88,25 +90,26 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    rows, records = Rows(args.output_dir / "leaks.csv", COLUMNS, COLUMNS[:3]), load_dataset(args.dataset)
+    rows, records = Rows(args.output_dir / "leaks.csv", TOLD + ACCURACIES, TOLD), load_dataset(args.dataset)
     for seed in args.seeds:
         for leak in args.leaks:
-            row = {"dataset": args.dataset, "leak": leak, "seed": seed}
+            row = {"dataset": args.dataset, "leak": leak, "seed": seed} | {
+                name: getattr(args, name) or "" for name in SETTINGS}
             if row not in rows:
-                rows.add(row | dict(zip(COLUMNS[3:], accuracies(leak, seed, records, args))))
+                rows.add(row | dict(zip(ACCURACIES, accuracies(leak, seed, records, args))))
     print(table(rows.read()))
 
 
 def accuracies(leak: str, seed: int, records: Dataset, args: argparse.Namespace) -> tuple[float, float]:
     """Of a run with this leak, by the classifier's last epoch and by its best."""
-    count = args.num_teachers * args.records_per_teacher
+    training = votes.trained_on(records, args)
     with tempfile.TemporaryDirectory(dir=args.output_dir, prefix="not_private_") as folder, leaking(leak):
         slots = max(1, args.num_teachers // args.teachers_of_a_slot)
         options = PerformanceOptions(num_threads=1, chunk_size=slots if "moments" in LEAKS[leak] else None)
         config = votes.settings("preset", seed, records.image_shape, args).replace(
             num_classes=records.num_classes, insecure_noise_seed=seed)
         synthesizer("datalens")(config, run_dir=folder, options=options).fit(
-            records.images[:count], records.labels[:count], num_classes=records.num_classes)
+            *training, num_classes=records.num_classes)
         images, labels = drawn(load_generator(pathlib.Path(folder) / "generator"), config, args.num_images, seed)
     test = slice(-votes.HELD_OUT, None)
     found = train_on_synthetic(images, labels, records.images[test], records.labels[test], records.num_classes,
@@ -127,12 +130,13 @@ def leaking(leak: str) -> Iterator[None]:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """A row for each data set and leak: means over seeds, and their standard deviations."""
-    lines = ["| data | leak | seeds | last epoch | best epoch |", "|---|---|---|---|---|"]
-    for data, leak in dict.fromkeys((row["dataset"], row["leak"]) for row in rows):
-        found = [row for row in rows if (row["dataset"], row["leak"]) == (data, leak)]
-        columns = (spread([float(row[name]) for row in found]) for name in COLUMNS[3:])
-        lines.append(f"| {data} | {leak} | {len(found)} | {' | '.join(columns)} |")
+    """A row for all that differ in seeds: means over these, and their standard deviations."""
+    shared = [name for name in TOLD if name != "seed"]
+    lines = [f"| {' | '.join(shared)} | seeds | {' | '.join(ACCURACIES)} |", "|---" * (len(shared) + 3) + "|"]
+    for key in dict.fromkeys(tuple(row[name] for name in shared) for row in rows):
+        found = [row for row in rows if tuple(row[name] for name in shared) == key]
+        columns = (spread([float(row[name]) for row in found]) for name in ACCURACIES)
+        lines.append(f"| {' | '.join(key)} | {len(found)} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ import pathlib
 import statistics
 
 import dp_accounting
+import numpy as np
 from poses import drawn, with_pose
 
 from datalens_tf.accounting import accountants
@@ -79,13 +80,21 @@ def main() -> None:
 
 
 def trained(name: str, seed: int, records: Dataset, args: argparse.Namespace) -> pathlib.Path:
-    """The folder of a variant's run, which is trained where it is not."""
+    """The folder of a variant's run, which is trained where it is not; one of other settings is refused."""
     folder = folder_of(name, seed, args)
-    if not (folder / "privacy.json").exists():
-        count = args.num_teachers * args.records_per_teacher
-        synthesizer("datalens")(settings(name, seed, records.image_shape, args), run_dir=folder).fit(
-            records.images[:count], records.labels[:count], num_classes=records.num_classes)
+    images, labels = trained_on(records, args)
+    synthesizer("datalens")(settings(name, seed, records.image_shape, args), run_dir=folder).fit(
+        images, labels, num_classes=records.num_classes)
     return folder
+
+
+def trained_on(records: Dataset, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of the first records, as many as the teachers take; none of those that are held out."""
+    count = args.num_teachers * args.records_per_teacher
+    if count > len(records) - HELD_OUT:
+        raise SystemExit(f"Expected num_teachers * records_per_teacher = {count} <= {len(records) - HELD_OUT}: of "
+                         f"{len(records)} records, {HELD_OUT} are held out to test on. Take fewer.")
+    return records.images[:count], records.labels[:count]
 
 
 def folder_of(name: str, seed: int, args: argparse.Namespace) -> pathlib.Path:

@@ -257,6 +257,20 @@ def test_queries_are_public_records_that_are_not_tested_on(public):
         pate.split_queries(public, config(num_queries=5000))
 
 
+def test_a_crash_overspends_no_record_s_own_budget(tmp_path, digits, public, monkeypatch, quick):
+    """The ledger's is the largest; the smallest is what the noise was made for."""
+    budgets = np.resize([0.6, 1.4], 1438)
+    settings = config(individualization="weighting", budget_precision=0, epsilon=None)
+    assert pate.make_plan(settings, 1438, budgets).pays_for(1)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ReleaseStore, "store", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        run(tmp_path / "run", digits, public, settings, budgets=budgets)
+    before = (tmp_path / "run/ledger.jsonl").read_bytes()
+    with pytest.raises(BudgetExhaustedError, match="pays for no answer"):
+        run(tmp_path / "run", digits, public, settings, budgets=budgets)
+    assert (tmp_path / "run/ledger.jsonl").read_bytes() == before
+
+
 @pytest.mark.parametrize("changes,budgets,error,message", [
     ({"noise_stddev": 0.5}, None, BudgetExhaustedError, "does not pay for num_queries=40"),
     ({"individualization": "upsampling"}, None, InvalidArgumentError, "individualization='upsampling'"),

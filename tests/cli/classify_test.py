@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -62,6 +63,9 @@ def test_interrupted_resumed_and_asked_again(folder, classify):
     assert {path.name for path in folder.iterdir()} == {
         "config.json", "ledger.jsonl", "privacy.json", "privacy.txt", "SHA256SUMS", "classifier.keras", "saved_model",
         "private"}
+    with zipfile.ZipFile(folder / "classifier.keras") as saved:  # How long training took, samples' sizes decide.
+        assert {info.date_time[0] for info in saved.infolist()} == {1980}
+        assert json.loads(saved.read("metadata.json"))["date_saved"].startswith("1980")
     ledger = (folder / "ledger.jsonl").read_bytes()
     again = classify("--output_dir", folder, "--resume")
     assert again[:2] == (0, out) and (folder / "ledger.jsonl").read_bytes() == ledger

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cli.commands import refused
+
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "mistakes.md"
 MISTAKES = re.findall(r"^\$ datalens (.*)\n(datalens:.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -73,3 +75,13 @@ def test_they_do_not_wait_for_tensorflow():
     done = subprocess.run([sys.executable, "-c", program, *lines], capture_output=True, text=True,
                           env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == 0 and len(done.stderr.splitlines()) == len(lines), done
+
+
+@pytest.mark.parametrize("command", ["train", "classify", "pate-classify"])
+def test_a_run_does_not_begin_among_other_files(command, datalens, place):
+    """Its last screen says that all of the folder but `private` may be shared."""
+    before = sorted(place.rglob("*"))
+    for folder in (place / "pictures", place):
+        refused(datalens(command, "--dataset", place / "pictures", "--output_dir", folder),
+                f"{folder} is not empty and holds no run: choose a new --output_dir")
+    assert sorted(place.rglob("*")) == before

@@ -6,11 +6,13 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.statement import round_up
 from datalens_tf.auditing.verification import verify
 from datalens_tf.config import DataFacts
+from datalens_tf.data import datasets
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.base import ADJACENCIES
@@ -68,6 +70,7 @@ def _length(mechanism, change):
 @PARTS
 def test_a_record_less_moves_each_release_by_its_sensitivity_at_most_and_shows_nowhere(tmp_path, monkeypatch, name):
     """As composition asks: later sums are compared where all earlier releases were the same."""
+    monkeypatch.setattr(datasets.chunks, "__defaults__", (19,))  # All 20 records are two chunks, 19 are one.
     run, whole = trained(RUNS[name], tmp_path / "whole", monkeypatch)
     other, less = trained(RUNS[name], tmp_path / "less", monkeypatch, [noisy for *_, noisy in whole], leave_out=7)
     moved = [_length(mechanism, mine - theirs) / mechanism.l2_sensitivity
@@ -84,10 +87,17 @@ def test_a_record_less_moves_each_release_by_its_sensitivity_at_most_and_shows_n
     assert {key: mine[key] for key in mine.keys() - names} == {key: theirs[key] for key in theirs.keys() - names}
     assert mine["num_records"] is None and mine["records_at_most"] == 30 and mine["private"]
     np.testing.assert_array_equal(run.sample(9, seed=0)[0], other.sample(9, seed=0)[0])
+    assert _functions(run) == _functions(other)
     cards = [(one.export(tmp_path / f"export{number}") / "assets.extra" / "MODEL_CARD.md").read_text()
              for number, one in enumerate((run, other))]
     assert cards[0] == cards[1] and "at most 30 records" in cards[0] and "neighbours: add-or-remove-one" in cards[0]
     assert all(check.passed for check in verify(run.folder.path))
+
+
+def _functions(run):
+    """Names of the exported generator's functions, which TensorFlow numbers by all that a process did before."""
+    saved = saved_model_pb2.SavedModel.FromString((run.folder.generator / "1" / "saved_model.pb").read_bytes())
+    return [function.signature.name for function in saved.meta_graphs[0].graph_def.library.function]
 
 
 def test_statements_name_their_neighbours_and_the_price_by_the_other_relation(tmp_path, monkeypatch):

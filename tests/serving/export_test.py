@@ -120,7 +120,7 @@ def test_only_the_generators_variables_are_stored(generator, exported):
     assert shapes == sorted(tuple(variable.shape) for variable in generator.variables)
     files = sorted(str(path.relative_to(exported)) for path in exported.rglob("*") if path.is_file())
     assert files == ["assets.extra/SHA256SUMS", "assets.extra/model.json", "assets.extra/picture.png",
-                     "assets.extra/privacy.json", "assets.extra/tf_serving_warmup_requests", "fingerprint.pb",
+                     "assets.extra/privacy.json", "assets.extra/tf_serving_warmup_requests",
                      "saved_model.pb", "variables/variables.data-00000-of-00001", "variables/variables.index"]
     assert os.listdir(exported.parent) == ["1"]
     assert json.loads((exported / "assets.extra/privacy.json").read_text()) == {"epsilon": 1.0}

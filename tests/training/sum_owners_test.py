@@ -220,6 +220,20 @@ class TestOwnersDoNotTrustTheDriver:
                 owner.draw(ask, Draw(attempt=ask.attempt, unit=unit, count=count, step=1))
         assert ledger(tmp_path, 0).num_charges == 0
 
+    @pytest.mark.parametrize("of", [
+        lambda unit: dp_accounting.SelfComposedDpEvent(unit, 0),
+        lambda unit: dp_accounting.SelfComposedDpEvent(unit, 1),
+        lambda unit: dp_accounting.SampledWithoutReplacementDpEvent(10**9, 1, unit),
+        lambda unit: dp_accounting.PoissonSampledDpEvent(1e-9, unit)])
+    def test_the_price_is_of_the_noise_alone(self, tmp_path, of):
+        """Not what the driver says that it is."""
+        owner, ask = self.owner(tmp_path)
+        with pytest.raises(InvalidArgumentError, match="to be DiscreteGaussianDpEvent"):
+            owner.draw(ask, Draw(attempt=ask.attempt, unit=of(UNIT), count=1, step=1))
+        with pytest.raises(InvalidArgumentError, match="count=0"):
+            owner.draw(ask, Draw(attempt=ask.attempt, unit=UNIT, count=0, step=1))
+        assert ledger(tmp_path, 0).num_charges == 0
+
     def test_sums_get_the_noise_of_their_own_mechanism(self, tmp_path, silent_noise):
         """Those of one question are not released with the noise of another."""
         owner, ask = self.owner(tmp_path)
