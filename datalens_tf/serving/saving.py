@@ -83,11 +83,9 @@ def _messages(message: Message) -> Iterator[Message]:
             if field.message_type.fields_by_name["value"].message_type is not None:
                 for entry in value.values():
                     yield from _messages(entry)
-        elif field.label == field.LABEL_REPEATED:
-            for entry in value:
-                yield from _messages(entry)
         else:
-            yield from _messages(value)
+            for entry in [value] if isinstance(value, Message) else value:
+                yield from _messages(entry)
 
 
 def _rename(message: Message, renamed: Callable[[str], str]) -> None:
@@ -101,7 +99,7 @@ def _rename(message: Message, renamed: Callable[[str], str]) -> None:
                     value[renamed(old)].CopyFrom(value[old])
                 del value[old]
         elif field.type == field.TYPE_STRING:
-            if field.label == field.LABEL_REPEATED:
-                value[:] = map(renamed, value)
-            else:
+            if isinstance(value, str):
                 setattr(message, field.name, renamed(value))
+            else:
+                value[:] = map(renamed, value)
