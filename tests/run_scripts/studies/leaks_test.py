@@ -60,6 +60,7 @@ def test_rows_are_computed_once(study, tmp_path, monkeypatch, capsys):
              "--records_per_teacher", "9", "--teachers_of_a_slot", "2", "--num_steps", "2", "--num_images", "50",
              "--epochs", "2", "--seeds", "0", "1"]
     monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(study.votes, "HELD_OUT", 100)
     study.main()
     first = (tmp_path / "leaks.csv").read_text()
     assert len(first.splitlines()) == 1 + 2 * len(study.LEAKS)
@@ -67,4 +68,4 @@ def test_rows_are_computed_once(study, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(study, "accuracies", None)
     study.main()
     assert (tmp_path / "leaks.csv").read_text() == first
-    assert capsys.readouterr().out.count("| digits | moments | 2 |") == 2
+    assert capsys.readouterr().out.count("| digits | moments | 4 | 9 | 2 | 50 | 2 | 2 |") == 2
