@@ -9,11 +9,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from tensorflow.core.framework import function_pb2, types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from datalens_tf import _text
 from datalens_tf._files import PathLike
+from datalens_tf.errors import CheckpointError
 
 _NUMBER = re.compile(r"\d+$")
 _GIVEN_NAME = "_user_specified_name"
@@ -29,9 +31,15 @@ def clean(folder: PathLike) -> None:
     """Numbers a SavedModel's functions from 0, in the order in which they were traced.
 
     `fingerprint.pb` goes: it is a hash of what the file was before. Loaders do without.
+
+    Raises:
+      CheckpointError: the file is damaged.
     """
     path = pathlib.Path(folder) / "saved_model.pb"
-    path.write_bytes(renumbered(path.read_bytes()))
+    try:
+        path.write_bytes(renumbered(path.read_bytes()))
+    except DecodeError as error:
+        raise CheckpointError(f"{path} is damaged: {_text.first_line(error)}") from error
     (path.parent / "fingerprint.pb").unlink(missing_ok=True)
 
 
@@ -43,7 +51,7 @@ def renumbered(content: bytes) -> bytes:
     new = {name: _NUMBER.sub(str(rank), name) for rank, (_, name) in enumerate(numbered)}
     # Arguments have names of functions in theirs. What is longest comes first: some names end as others do.
     old = re.compile(rf"({'|'.join(map(re.escape, sorted(new, key=len, reverse=True)))})(?!\d)")
-    for message in _messages(saved):
+    for message in _messages(saved) if new else ():
         _rename(message, lambda text: old.sub(lambda match: new[match.group()], text))
     for graph in saved.meta_graphs:
         functions = graph.graph_def.library.function

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from datalens_tf.classification.classifier import _save_for_serving
+from datalens_tf.errors import CheckpointError
 from datalens_tf.serving import saving
 from datalens_tf.serving.export import copy_export
 from datalens_tf.serving.signatures import servable
@@ -80,3 +81,9 @@ def test_what_is_renumbered_computes_the_same(tmp_path):
             np.testing.assert_array_equal(other[name](labels=labels, seed=seeds)[key], value)
     with pytest.raises(tf.errors.InvalidArgumentError, match="labels must be in"):
         other["sample"](labels=labels + 3, seed=seeds)
+
+
+def test_a_damaged_file_is_one_clear_line(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"no model")
+    with pytest.raises(CheckpointError, match=r"saved_model\.pb is damaged"):
+        saving.clean(tmp_path)
