@@ -59,24 +59,33 @@ class Parser(argparse_flags.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
                          formatter_class=functools.partial(argparse.HelpFormatter, max_help_position=32,
                                                            width=terminal_width()))
-        for action in self._actions:  # --help, which was just typed, and --helpfull: absl's own flags.
+        self._required: list[argparse.Action] = []
+        self._of_absl = list(self._actions)  # --help, which was just typed, and --helpfull.
+        for action in self._of_absl:
             action.help = argparse.SUPPRESS
         self.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
 
     def parse(self) -> argparse.Namespace:
         """The flags that the words give; raises InvalidArgumentError."""
+        self._required = [action for action in self._actions if action.required]
         try:
-            namespace, unknown = self.parse_known_args(self.words)
+            # A flag that is misspelt is told before it is told to be missing.
+            for action in self._required:
+                action.required = False
+            _, unknown = self.parse_known_args(self.words)
+            if unknown:
+                self._refuse(unknown[0])
+            for action in self._required:
+                action.required = True
+            namespace = self.parse_args(self.words)
         except ValueError as error:  # of a flag that absl defines
             raise InvalidArgumentError(str(error)) from error
-        if unknown:
-            self._refuse(unknown[0])
         namespace.words = namespace.words if hasattr(namespace, "words") else self.words
         return namespace
 
     def format_help(self) -> str:
         """The command's page where it has one, else its flags; the usage names required flags alone."""
-        required = [_shown(action) for action in self._actions if action.required]
+        required = [_shown(action) for action in self._actions if action.required or action in self._required]
         self.usage = " ".join([self.prog, *required, "[FLAG ...]"])
         return self.page() if self.page else super().format_help()
 
@@ -98,13 +107,16 @@ class Parser(argparse_flags.ArgumentParser):
 
     def _refuse(self, word: str) -> typing.NoReturn:
         if not word.startswith("-"):
-            names = [option.lstrip("-") for action in self._actions for option in action.option_strings]
+            names = [option.lstrip("-") for option in self._options()]
             near = did_you_mean(word.partition("=")[0], names).replace("mean ", "mean --")
             self.error(f"Unexpected {word!r:.200}: flags begin with --, and this command takes no such word.{near}")
         flag = word.partition("=")[0]
         why = self.explain_unknown(flag.lstrip("-")) if self.explain_unknown else None
-        known = [option for action in self._actions for option in action.option_strings]
-        self.error(why or f"Unknown flag {flag:.200}.{did_you_mean(flag, known)}")
+        self.error(why or f"Unknown flag {flag:.200}.{did_you_mean(flag, self._options())}")
+
+    def _options(self) -> list[str]:
+        """All flags, but for those that absl brings."""
+        return [option for action in self._actions if action not in self._of_absl for option in action.option_strings]
 
 
 def _shown(action: argparse.Action) -> str:

@@ -11,8 +11,9 @@ Releases, each of sums over all records with Gaussian noise, each once:
 4. How many more records are classified right than wrong by each of a few classifiers that saw synthetic images only
    (`CorrectCounts`).
 
-Two sources of images: the Gaussians that 1 and 2 describe, without the directions that noise alone would explain
-(`FactorGenerator`); and a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`). Images are moved a
+Three sources of images: the Gaussians that 1 and 2 describe, without the directions that noise alone would explain
+(`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and a few images of each
+class whose pixels are fitted to it (`PrototypeGenerator`). Images are moved a
 little, which suits digits and not clothes, and get grain, which suits clothes and matters little to digits: public
 priors (`WarpedGenerator`). What to take, and how far to move it, is asked of the records by 4. All but the releases is
 post-processing.
@@ -41,8 +42,8 @@ from etils import epy
 
 from datalens_tf import _files, _validate, rng
 from datalens_tf.config import DataFacts, Suitability
-from datalens_tf.methods import moments, sum_questions, sums
-from datalens_tf.methods.embedding import EmbeddingConfig, ReleasingSynthesizer
+from datalens_tf.methods import moments, prototypes, sum_questions, sums
+from datalens_tf.methods.embedding import ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.settings import at_least, between, one_of, setting
 from datalens_tf.training.callbacks import Stage
@@ -65,7 +66,7 @@ _LARGEST = 2 * 2**30  # bytes that all classes' covariances may take, and the im
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
+class DataLensPlusConfig(prototypes.PrototypesConfig):
     """Settings of DataLens+: generators from private sums, warps, and a private choice among their combinations.
 
     Those of `EmbeddingConfig` are for the source `embedding`; bandwidths and clips are for 28x28 grey images, in pixel
@@ -79,7 +80,8 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15",
         "Candidates to choose from: SOURCE:WARP or SOURCE:WARP:GRAIN, comma-separated. Sources are moments, Gaussians "
         "of each class's mean and covariance; embedding, a generator fitted to mean embeddings as in DP-MERF; "
-        "and both, each for half of the images. Warps say how far images are moved, in units of a handwritten "
+        "both, each for half of the images; and prototypes, a few images of each class that look to untrained networks "
+        "as its records do. Warps say how far images are moved, in units of a handwritten "
         "digit's usual variation, and grain is the mean standard deviation of noise on pixels in [0, 1]: public "
         "priors. The candidate whose images make the best classifier of the records is taken; or the first, "
         "where interruptions left too little of the budget for choosing.")
@@ -122,9 +124,10 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         "chosen on CIFAR-10's training records.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
-        {**EmbeddingConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})
+        {**prototypes.PrototypesConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})
     SOURCES: typing.ClassVar[dict[str, tuple[str, ...]]] = {
-        "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding")}
+        "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding"),
+        "prototypes": ("prototypes",)}
 
     def _check(self) -> None:
         super()._check()
@@ -136,10 +139,12 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
         v = _validate
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
         used = {source for sources, _, _ in self.choices for source in sources}
-        if "embedding" in used and self.learned_share > 0:
+        v.require(not used >= {"embedding", "prototypes"}, "candidates", self.candidates,
+                  "to be of an embedding or of prototypes, not of both")
+        if "prototypes" in used or ("embedding" in used and self.learned_share > 0):
             used.add("moments")
-        for name, source in (("embedding_charges", "embedding"), ("mean_charges", "moments"),
-                             ("covariance_charges", "moments")):
+        for name, source in (("embedding_charges", "embedding"), ("prototype_charges", "prototypes"),
+                             ("mean_charges", "moments"), ("covariance_charges", "moments")):
             v.require((getattr(self, name) > 0) == (source in used), name, getattr(self, name),
                       f"> 0 for candidates={self.candidates}" if source in used else
                       f"to be 0: no candidate of {self.candidates} has {source}")
@@ -193,16 +198,18 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
             plan = _MOMENTS_ALONE
         elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
             plan = _WITH_AN_EMBEDDING
+        elif self.data.image_shape[2] > 1:
+            plan = _with_prototypes(mu * num_records / self.data.num_classes, self.data.num_classes)
         else:
             return known
         return super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
 
     @property
     def release_charges(self) -> tuple[int, ...]:
-        """Charges of each release: centre, means, directions, rounds of clusters, covariances, embedding, choice."""
+        """Charges of each release, in order."""
         charges = (self.centre_charges, self.mean_charges, self.direction_charges,
-                   *(self.cluster_charges,) * self.cluster_rounds, self.covariance_charges, self.embedding_charges,
-                   self.selection_charges)
+                   *(self.cluster_charges,) * self.cluster_rounds, self.covariance_charges, self.prototype_charges,
+                   self.embedding_charges, self.selection_charges)
         return tuple(filter(None, charges))
 
     def release_mechanisms(self) -> tuple[sums.Maker, ...]:
@@ -211,6 +218,7 @@ class DataLensPlusConfig(EmbeddingConfig, moments.MomentsConfig):
                 (self.direction_charges, of_moments["directions"]),
                 *((self.cluster_charges, of_moments["clusters"]),) * self.cluster_rounds,
                 (self.covariance_charges, of_moments["covariances"]),
+                (self.prototype_charges, self.prototype_mechanism()),
                 (self.embedding_charges, sums.means(self, self.data.num_classes, self.num_features,
                                                     max(1, self.embedding_charges))),
                 (self.selection_charges, sums.votes(self, len(self.choices))))
@@ -252,6 +260,12 @@ _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
+_WITH_PROTOTYPES = {
+    "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 2, "covariance_charges": 13,
+    "embedding_charges": 0, "prototype_charges": 85, "prototype_cells": 1, "num_prototypes": 100,
+    "selection_charges": 0, "fit_steps": 1000, "candidates": "prototypes:1.5:0.1"}
+# Signal of a class for each of its cells, and most of these; prototypes of all classes, and of a cell.
+_OF_A_CELL, _MOST_CELLS, _PROTOTYPES, _IN_A_CELL = 1500.0, 16, 1000, 16
 # Fewer classes count as so many: there is more to say of each.
 _LEAST_CLASSES = 10
 # From so many classes on, what a mean of all takes from the noise of their means is more than it costs.
@@ -262,7 +276,7 @@ _CHOOSES = 433.0
 # on held-out training records; the second on grey images, of so many numbers at half the resolution.
 _EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
 # Settings that these decide, and what they rest on.
-_PLAN = (*_WITH_AN_EMBEDDING, "learned_share")
+_PLAN = (*_WITH_AN_EMBEDDING, "learned_share", "prototype_charges", "prototype_cells", "num_prototypes")
 _ASSUMPTIONS = (
     "Sensitivity: {changing} one record, label included, changes the sums of features and numbers by at most "
     "{features:g} in l2 norm, in units of one record's features, those of images by at most {images:g} * {mean_clip:g},"
@@ -278,6 +292,8 @@ _ASSUMPTIONS = (
 _RELEASED = {
     "embedding": "per class, the sum of {num_features} random features of its images{learned} and their number "
                  "({embedding_charges} charges)",
+    "prototypes": "per class,{cells} the sum of what {num_networks} untrained networks see of its images, "
+                  "{num_network_features} numbers, and their number ({prototype_charges} charges)",
     "moments": "{centre_released}per class, the sum of its images{resolution}{differences} and their number "
                "({mean_charges} charges), and {covariances} ({covariance_charges} charges)",
     "clusters": "per class, the sum of its images{resolution} and their number ({mean_charges} charges), and of all "
@@ -295,10 +311,19 @@ _SHARED_COVARIANCE = ("of all classes together that of the products of all pairs
                       "differences from their means")
 _CENTRE_RELEASED = "the sum of all images{resolution} and their number ({centre_charges} charges); "
 _CENTRE = " those of images' differences from the mean of all by at most {images:g} * {of_class_clip:g},"
+_CELLS = (" for each of {prototype_cells} cells, by which of so many images of the moments is nearest to an image at "
+          "lower resolution,")
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
 _CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most {clusters:g} * "
              "{covariance_clip:g}, those of products in these by at most {squares}{cluster_clip:g}^2,")
+
+
+def _with_prototypes(signal: float, num_classes: int) -> dict[str, typing.Any]:
+    """The plan for colour pictures, by the signal of a class's mean: more cells where there is less noise."""
+    cells = int(np.clip(round(signal / _OF_A_CELL), 1, _MOST_CELLS))
+    count = int(np.clip(_PROTOTYPES // num_classes, 10, 500))
+    return {**_WITH_PROTOTYPES, "prototype_cells": cells, "num_prototypes": max(count, _IN_A_CELL * cells)}
 
 
 class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
@@ -316,6 +341,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         if config.embedding_charges:
             _, student = self._fitted(records, releases, self._features(sources.get("moments")))
             sources["embedding"] = student.released()
+        if config.prototype_charges:
+            sources["prototypes"] = self._prototypes(sources["moments"], records, releases)
         fitted = Fitted(config, sources)
         chosen = self._chosen(records, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
@@ -328,9 +355,11 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         return fitted, statements.Guarantee(
             event=releases.event, recalibrated=releases.recalibrated, assumptions=_ASSUMPTIONS,
             facts={name: getattr(config, name) for name in (
-                "num_features", "learned_share", "embedding_charges", "centre_charges", "mean_charges",
+                "num_features", "learned_share", "embedding_charges", "prototype_charges", "num_networks",
+                "num_network_features", "centre_charges", "mean_charges",
                 "covariance_charges", "share_covariance", "num_clusters", "direction_charges", "cluster_charges",
                 "cluster_rounds", "selection_charges")}
+            | {"cells": _CELLS.format(prototype_cells=config.prototype_cells) if config.prototype_cells > 1 else ""}
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
             | {"clusters": _CLUSTERS.format(**clips, **bounds) if config.num_clusters > 1 else "",
                "centre": _CENTRE.format(**clips, **bounds) if config.centre_charges else "",
@@ -347,6 +376,17 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
                      "that reached the generator because the run was interrupted.",
             seeds=f"seed {config.seed} for random features, weights, latents, labels and classifiers of synthetic "
                   "images")
+
+    def _prototypes(self, gaussians: tf.Module, records: datasets.Dataset | Elsewhere,
+                    releases: paid_releases.Releases) -> tf.Module:
+        """Prototypes fitted to what untrained networks see of the records."""
+        with self._ending_at_once("before prototypes were fitted", self.folder.path):
+            plan = prototypes.plan(self.config, gaussians, self.folder.private / "prototypes.npz")
+        mechanism, noisy = releases.get(
+            self.config.prototype_mechanism(), asked(plan.question(self.config), records))
+        student = prototypes.PrototypeStudent(self.config, plan, mechanism.means(noisy), mechanism.counts(noisy))
+        self._fit(student, releases)
+        return student.released()
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
         """Features that are released: of pixels, and learned from images of the moments."""
@@ -384,10 +424,20 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         if config.embedding_charges:
             network = 2 * seen * image if config.learned_share else 0.0
             released += network + _validate.known("work", features.work)
-        stages = [Stage("release", released, charged=True)] + [fit] * bool(config.embedding_charges)
+        if config.prototype_charges:
+            released += num_records * self._work_of_networks(config.num_networks)
+            fit = Stage("fit", 3 * config.fit_steps * config.data.num_classes * config.num_prototypes
+                        * self._work_of_networks(1))
+        stages = [Stage("release", released, charged=True)] + [fit] * bool(
+            config.embedding_charges or config.prototype_charges)
         if config.selection_charges:
             stages.append(Stage("choose", len(config.choices) * (seen + num_records) * image, charged=True))
         return stages
+
+    def _work_of_networks(self, count: int) -> float:
+        """Billions of operations of what so many untrained networks see of an image."""
+        (height, width, channels), filters = self.config.features_data.image_shape, self.config.network_filters
+        return 9e-9 * count * height * width * filters * (channels + filters / 4 + filters / 16)
 
     def _work_of_moments(self, num_records: int) -> float:
         """Billions of operations of sums of products, their noise, and their eigenvectors, nearly."""
@@ -431,8 +481,8 @@ def _bounds(config: DataLensPlusConfig) -> dict[str, typing.Any]:
         return max(make(noise_multiplier=1.0).l2_sensitivity for make in makers)
 
     of_moments = config.moment_mechanisms()
-    return {"features": largest(sums.means(config, config.data.num_classes, config.num_features,
-                                           max(1, config.embedding_charges))),
+    of_features = sums.means(config, config.data.num_classes, config.num_features, max(1, config.embedding_charges))
+    return {"features": largest(config.prototype_mechanism() if config.prototype_charges else of_features),
             "images": largest(of_moments["centre"], of_moments["means"]), "clusters": largest(of_moments["clusters"]),
             "squares": sums.SQUARES[config.adjacency],
             "votes": 2 if config.adjacency == "replace-one" else 1}

@@ -19,7 +19,7 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods import sum_questions, sums
 from datalens_tf.methods.base import RunSynthesizer, Trained
 from datalens_tf.settings import LARGEST_WIDTH, at_least, positive, setting
-from datalens_tf.training.callbacks import Stage
+from datalens_tf.training.callbacks import Pictured, Stage
 from datalens_tf.training.questions import Elsewhere, asked
 from datalens_tf.training.student import AveragedGenerator, draw_latents
 
@@ -205,6 +205,18 @@ class EmbeddingStudent(AveragedGenerator):
         return loss
 
 
+class Fittable(Pictured, typing.Protocol):
+    """What is fitted in steps."""
+
+    def train(self, step: int) -> float:
+        """One step; returns the loss."""
+        ...
+
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+        ...
+
+
 _Config = TypeVar("_Config", bound=EmbeddingConfig)
 
 
@@ -266,14 +278,18 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
                 features: sum_questions.FeatureMap) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
         """Releases the mean embeddings, and fits a generator to them; the mechanism that released them, and it."""
         optional = self.config.num_optional
-        question = sum_questions.Embeddings(features=features, num_classes=self.config.data.num_classes)
+        question = sum_questions.Embeddings(features=features, num_rows=self.config.data.num_classes)
         mechanism, noisy = releases.get(
             self.config.release_mechanisms()[-1 - optional], asked(question, records))
         student = EmbeddingStudent(self.config, mechanism.means(noisy), features.made())
+        self._fit(student, releases)
+        return mechanism, student
+
+    def _fit(self, student: Fittable, releases: paid_releases.Releases) -> None:
+        """All steps of a student, which cost nothing, from the snapshot if there is one."""
         loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,
              stopped=self._stopped, stage="fit").run(student.train)
-        return mechanism, student
 
 
 def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:

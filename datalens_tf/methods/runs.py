@@ -41,6 +41,18 @@ AUTO = "auto"  # A delta that follows from the number of records.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
 
 
+def usual_delta(dataset: str | None, num_records: int) -> float:
+    """Delta where none is given: the preset's for data that have one, for others `deltas.automatic`.
+
+    Args:
+      dataset: name of the data.
+      num_records: public number of them, or bound on it.
+    """
+    if dataset in {made for made, _ in registry.presets()}:
+        return float(registry.preset(str(dataset)).delta)
+    return deltas.automatic(num_records)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
     """A wish for a run; all that is left open follows from public facts about the data.
@@ -151,9 +163,8 @@ def planned(request: Request) -> Plan:
     if named is None:
         choice = registry.best(facts, _epsilon(request, next(iter(kinds.values()))), given)
         named, chosen = choice.method, describe(choice, facts)
-    if delta is None and request.settings_of in {made for made, _ in registry.presets()}:
-        delta = registry.preset(str(request.settings_of)).delta
-    given["delta"] = deltas.automatic(known) if delta in (None, AUTO) else delta
+    delta = usual_delta(request.settings_of, known) if delta is None else delta
+    given["delta"] = deltas.automatic(known) if delta == AUTO else delta
     config = fresh_config(request, registry.config_class(named), given, facts)
     try:  # Refuses what such images cannot be.
         config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)

@@ -11,6 +11,7 @@ from etils import epy
 
 from datalens_tf.config import DataSpec
 from datalens_tf.training.questions import Question
+from datalens_tf.training.untrained_networks import UntrainedNetworks
 
 with epy.lazy_imports():
     import numpy as np
@@ -156,19 +157,43 @@ class FeatureMap:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkMap:
+    """What untrained networks see of images.
+
+    Attributes:
+      networks: those.
+      square: side of the squares of pixels of which they see the means.
+    """
+
+    networks: UntrainedNetworks
+    square: int = 1
+
+    def made(self) -> Features:
+        """The function."""
+        seen = self.networks.made()
+        return lambda images: seen(averaged_images(images, self.square) / self.square)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Embeddings(Question):
-    """Per class, the sum of its records' features and their number: of a `MeanEmbedding`.
+    """Per row, the sum of its records' features and their number: of a `MeanEmbedding`.
 
     Attributes:
       features: of images.
-      num_classes: Y.
+      num_rows: of the sums.
+      points: whose rows these are; with none, a row is a class.
     """
 
-    features: FeatureMap
-    num_classes: int
+    features: FeatureMap | NetworkMap
+    num_rows: int
+    points: Points | None = None
 
     def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = mechanism.sums(feature_batches(dataset, self.features.made()), self.num_classes)
+        batches = feature_batches(dataset, self.features.made())
+        if self.points is not None:
+            batches = ((features, rows, sizes) for (features, _, sizes), (_, rows, _) in zip(
+                batches, self.points.of(dataset)))
+        found: NDArray[np.float64] = mechanism.sums(batches, self.num_rows)
         return found
 
 

@@ -1,8 +1,8 @@
 """The student: a conditional DC-GAN generator."""
 
-import numpy as np
 import tensorflow as tf
 
+from datalens_tf.models.enlarging import Enlarged
 from datalens_tf.models.padding import crop, padded_shape
 
 _MOMENTUM = 0.9
@@ -29,18 +29,14 @@ class Generator(tf.keras.Model):
       units: width of the first dense layer.
       filters: channels of the hidden feature maps.
       contrast: factor by which the sigmoid is stretched about 1/2, before it is cut off at 0 and 1.
-      enlarge: all this is done for an image that is so many times smaller, which is then enlarged, bicubically:
-        classifiers that learn from bilinearly enlarged images get sharper ones wrong.
+      enlarge: all this is done for an image that is so many times smaller, which is then enlarged.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, latent_dim: int, *, units: int = 1024,
                  filters: int = 128, contrast: float = 1.0, enlarge: int = 1, **kwargs):
         super().__init__(**kwargs)
-        self.height, self.width = image_shape[:2]
-        self._small = -(-self.height // enlarge), -(-self.width // enlarge)
-        self._whole = enlarge * self._small[0], enlarge * self._small[1]
-        self._weights = [_enlarging(*sizes) for sizes in zip(self._small, self._whole)]
-        height, width, channels = padded_shape((*self._small, image_shape[2]))
+        self._enlarged = Enlarged(image_shape, enlarge)
+        height, width, channels = padded_shape((*self._enlarged.small, image_shape[2]))
         self.num_classes, self.latent_dim, self.contrast = num_classes, latent_dim, contrast
         self.dense_1 = tf.keras.layers.Dense(units, use_bias=False, kernel_initializer=_normal())
         self.dense_2 = tf.keras.layers.Dense(
@@ -64,10 +60,7 @@ class Generator(tf.keras.Model):
         hidden = tf.nn.relu(self.norms[0](self.dense_1(tf.concat([latents, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[1](self.dense_2(tf.concat([hidden, one_hot], 1)), training=training))
         hidden = tf.nn.relu(self.norms[2](self.deconv_3(join(self.to_map(hidden))), training=training))
-        images = self._stretch(tf.sigmoid(crop(self.deconv_4(join(hidden)), *self._small)))
-        if self._whole != self._small:
-            images = tf.clip_by_value(_products(images, *self._weights), 0.0, 1.0)
-        return crop(images, self.height, self.width)
+        return self._enlarged(self._stretch(tf.sigmoid(crop(self.deconv_4(join(hidden)), *self._enlarged.small))))
 
     def _stretch(self, images):
         """Contrast, with the gradient of the sigmoid alone: a pixel that is cut off can still learn."""
@@ -81,25 +74,3 @@ class Generator(tf.keras.Model):
         self([latents, labels], training=True)
         for norm in self.norms:
             norm.momentum = _MOMENTUM
-
-
-def _enlarging(small: int, whole: int) -> np.ndarray:
-    """Weights by which rows are enlarged as `tf.image.resize` does it bicubically: float32 [small, whole].
-
-    Products of matrices convert to all formats of models, and that operation to few.
-    """
-    weights: np.ndarray = tf.image.resize(tf.eye(small)[:, :, None, None], [whole, 1], "bicubic").numpy()[:, :, 0, 0]
-    return weights
-
-
-def _products(images: tf.Tensor, rows: np.ndarray, columns: np.ndarray) -> tf.Tensor:
-    """Images [n, h, w, C] times these matrices, [h, H] and [w, W]: [n, H, W, C].
-
-    Of two-dimensional tensors: with oneDNN, TensorFlow 2.20's and 2.21's `matmul` of four dimensions with two corrupts
-    memory (its issue 117700).
-    """
-    (height, width, channels), (_, whole_height), (_, whole_width) = images.shape[1:], rows.shape, columns.shape
-    wide = tf.matmul(tf.reshape(tf.transpose(images, [0, 3, 1, 2]), [-1, width]), columns)
-    turned = tf.transpose(tf.reshape(wide, [-1, channels, height, whole_width]), [0, 1, 3, 2])
-    high = tf.reshape(tf.matmul(tf.reshape(turned, [-1, height]), rows), [-1, channels, whole_width, whole_height])
-    return tf.transpose(high, [0, 3, 2, 1])

@@ -165,9 +165,9 @@ def render_composition(report: dict[str, Any]) -> str:
 
 def render_tables(report: dict[str, Any]) -> str:
     """The dictionary of `privacy_report` as tables; numbers are rounded up, so that none promises too much."""
-    lines = ["One step: top_k {top_k}, batch_size {batch_size}, noise_stddev {noise_stddev:g}: l2 sensitivity "
-             "{l2_sensitivity:.6g} ({adjacency}), noise multiplier {noise_multiplier_per_step:.6g}. delta {delta:g}."
-             .format(**report)]
+    lines = ["DataLens, one step: top_k {top_k}, batch_size {batch_size}, noise_stddev {noise_stddev:g}: l2 "
+             "sensitivity {l2_sensitivity:.6g} ({adjacency}), noise multiplier {noise_multiplier_per_step:.6g}. "
+             "delta {delta:g}.".format(**report)]
 
     def table(title, columns, rows):
         cells = [["accountant", *columns], *rows]

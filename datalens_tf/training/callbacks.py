@@ -7,7 +7,7 @@ import json
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from etils import epy
 
@@ -20,9 +20,6 @@ with epy.lazy_imports():  # Progress is shown while TensorFlow is still loading.
     from tensorboard.util import tensor_util
 
     from datalens_tf.data import image_grid
-
-if TYPE_CHECKING:
-    from datalens_tf.training.student import AveragedGenerator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +36,14 @@ class Stage:
     name: str
     work: float | None = None
     charged: bool = False
+
+
+class Pictured(Protocol):
+    """What can be looked at while it is trained."""
+
+    def sample_grid(self, per_class: int = 10) -> np.ndarray:
+        """Images uint8 [Y, per_class, H, W, C], one row per class."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ class StepReport:
     planned_steps: int
     epsilon: float
     student_loss: float
-    student: AveragedGenerator | None
+    student: Pictured | None
     teacher_loss: float | None
     vote_agreement: float | None
 

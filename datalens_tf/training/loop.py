@@ -16,7 +16,6 @@ from etils import epy
 
 from datalens_tf import _files
 from datalens_tf.errors import CheckpointError, TrainingDivergedError, TrainingInterrupted
-from datalens_tf.training.student import AveragedGenerator
 
 with epy.lazy_imports():
     import dp_accounting
@@ -94,7 +93,7 @@ class Loop:
       done: steps taken; charges beyond them are burnt.
     """
 
-    def __init__(self, files: run_folders.RunFolder, student: AveragedGenerator | None,
+    def __init__(self, files: run_folders.RunFolder, student: training_callbacks.Pictured | None,
                  variables: Sequence[tf.Variable], *,
                  num_steps: int, checkpoint_minutes: float, callbacks: Sequence[training_callbacks.Callback],
                  ledger: ledgers.PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,

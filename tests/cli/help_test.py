@@ -107,6 +107,8 @@ def test_the_methods_stand_in_a_table(capsys, monkeypatch):
 @pytest.mark.parametrize("words, said", [
     (["trian"], "Unknown command 'trian'. Did you mean train?"),
     (["train", "--output_dir=x", "--epsilom=1"], "Unknown flag --epsilom. Did you mean --epsilon?"),
+    (["train", "--output=x"], "Unknown flag --output. Did you mean --output_dir?"),  # Before what is missing.
+    (["train", "--eps=1"], "Unknown flag --eps. Did you mean --epsilon?"),  # Not one of absl's flags, as --helpful.
     (["train", "--output_dir=x", "--method=dp_mref"], "Did you mean dp_merf?"),
     (["train", "--output_dir=x", "--preset=minst"], "Did you mean mnist?"),
     (["train", "--output_dir=x", "--dataset=digist"], "Did you mean digits?"),

@@ -15,7 +15,7 @@ from datalens_tf.evaluation.report import RunFacts, run_charts
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.methods import datalens_plus, embedding, moments
+from datalens_tf.methods import datalens_plus, embedding, moments, prototypes
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
 from datalens_tf.methods.registry import preset
 from datalens_tf.training.checkpoint import ReleaseStore
@@ -38,9 +38,13 @@ CLUSTERS = CHOICE | {"num_clusters": 2, "direction_charges": 1, "cluster_charges
 # As for few records, and the same number of charges.
 SHARED = {"candidates": "moments:0,moments:1.5:0.15", "embedding_charges": 0, "centre_charges": 1, "mean_charges": 4,
           "covariance_charges": 4, "share_covariance": True, "selection_charges": 3}
-SETTINGS = {"choice": CHOICE, "learned": CHOICE | {"learned_share": 0.75}, "clusters": CLUSTERS, "shared": SHARED}
+# Two cells of each class; as many charges.
+PROTOTYPES = {"candidates": "prototypes:1.5:0.1", "embedding_charges": 0, "prototype_charges": 4, "num_prototypes": 4,
+              "prototype_cells": 2, "num_networks": 2, "network_filters": 4}
+SETTINGS = {"choice": CHOICE, "learned": CHOICE | {"learned_share": 0.75}, "clusters": CLUSTERS, "shared": SHARED,
+            "prototypes": PROTOTYPES}
 MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
-CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters", "shared"], indirect=True)
+CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters", "shared", "prototypes"], indirect=True)
 
 
 class Killed(BaseException):
@@ -61,7 +65,7 @@ def watch(monkeypatch, note):
 class Watched:
     """A run, and of each of its releases: the exact sums, what was released, its price, and all charges by then."""
 
-    settings: dict[str, typing.Any]
+    name: str
     run: typing.Any
     sums: list = dataclasses.field(default_factory=list)
     released: list = dataclasses.field(default_factory=list)
@@ -86,8 +90,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     @classmethod
     def fixture_watched(cls, request, tmp_path_factory):
         """A run with the `SETTINGS` of this name."""
-        settings, data = SETTINGS[request.param], tiny.dataset()
-        watched = Watched(settings, cls.make(tmp_path_factory.mktemp(request.param), **settings))
+        data = tiny.dataset()
+        watched = Watched(request.param, cls.make(tmp_path_factory.mktemp(request.param), **SETTINGS[request.param]))
         with pytest.MonkeyPatch.context() as patched:
             for kind in MECHANISMS:
                 patched.setattr(kind, "privatize", lambda *args, original=kind.privatize: watched.privatize(
@@ -123,32 +127,33 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     def test_releases_cost_what_their_charges_cost(self, watched):
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
         statement = watched.run.privacy_statement()
-        assert len(watched.events) == (7 if watched.settings == CLUSTERS else 4) and statement["num_charges"] == 12
+        assert len(watched.events) == (
+            {"clusters": 7, "prototypes": 3}.get(watched.name, 4)) and statement["num_charges"] == 12
         found = accountants.epsilon_of(watched.events, 1e-5, "gdp")
         assert found == pytest.approx(statement["epsilon"], rel=1e-9)
 
     @CLUSTERS_TOO
     def test_charges_are_on_disk_before_the_noise_is_drawn(self, watched):
         """All that pay for a release in one line: a kill burns them together, or none."""
-        expected = ([2, 3, 4, 3] if watched.settings == CHOICE else [1, 4, 4, 3] if watched.settings == SHARED else
-                    [1, 1, 1, 1, 1, 4, 3])
+        expected = {"choice": [2, 3, 4, 3], "shared": [1, 4, 4, 3], "clusters": [1, 1, 1, 1, 1, 4, 3],
+                    "prototypes": [2, 6, 4]}[watched.name]
         assert watched.charges == [(index, expected[:index + 1]) for index in range(len(expected))]
 
     @pytest.mark.parametrize("watched", [
-        "choice", "shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))],
-        indirect=True)
+        "choice", "shared", "prototypes",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))], indirect=True)
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, watched):
         """Other records with the same releases give the same generator: nothing else was looked at."""
         other, replay = tiny.dataset(seed=5), iter(watched.released)
         for kind in MECHANISMS:
             monkeypatch.setattr(kind, "privatize", lambda *args: next(replay))
-        second = self.make(tmp_path, **watched.settings).fit(other.images, other.labels)
+        second = self.make(tmp_path, **SETTINGS[watched.name]).fit(other.images, other.labels)
         np.testing.assert_array_equal(watched.run.sample(9, seed=0)[0], second.sample(9, seed=0)[0])
 
     @pytest.mark.parametrize("record, image, label", [
         (0, 255, 2), *(pytest.param(*changed, marks=pytest.mark.slow) for changed in ((7, 0, 1), (19, 255, 1)))])
     @pytest.mark.parametrize("watched", [
-        pytest.param("learned", marks=pytest.mark.slow), "clusters", "shared"], indirect=True)
+        pytest.param("learned", marks=pytest.mark.slow), "clusters", "shared", "prototypes"], indirect=True)
     def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, watched,
                                                                              record, image, label):
         """As composition asks: later sums are compared where all earlier releases were the same."""
@@ -163,7 +168,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
                 return next(replay)
 
             monkeypatch.setattr(kind, "privatize", comparing)
-        self.make(tmp_path, **watched.settings).fit(images, labels)
+        self.make(tmp_path, **SETTINGS[watched.name]).fit(images, labels)
         assert len(moved) == len(watched.released) and max(moved) <= 1 and moved[0] > 0.1
 
     @pytest.mark.slow
@@ -198,6 +203,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         (CHOICE, [(MeanEmbedding, "privatize", 2), (embedding.EmbeddingStudent, "train", 3),
                   (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
+        (PROTOTYPES, [(MeanEmbedding, "privatize", 1), (prototypes.PrototypeStudent, "train", 3)], [2, 2, 6, 4]),
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
                     (datalens_plus.classifier.QuickClassifier, "fit", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
     def test_a_run_that_was_killed_equals_an_uninterrupted_one_with_the_same_burnt_charges(
@@ -322,6 +328,30 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         assert len(fits) == 1
 
     @pytest.mark.slow
+    def test_a_resumed_run_keeps_the_cells_and_networks_that_were_asked_about(self, tmp_path, monkeypatch):
+        data, run, drawn = tiny.dataset(), self.make(tmp_path, **PROTOTYPES), []
+        found, draw = prototypes.PrototypeStudent.train, prototypes.posing.draw
+
+        def stopping(*args):
+            run.request_stop()
+            return found(*args)
+
+        monkeypatch.setattr(prototypes.posing, "draw", lambda *args: drawn.append(args[-1]) or draw(*args))
+        with monkeypatch.context() as patched:
+            patched.setattr(prototypes.PrototypeStudent, "train", stopping)
+            with pytest.raises(TrainingInterrupted, match="Interrupted after step 1 of 5"):
+                run.fit(data.images, data.labels)
+        self.make(tmp_path, **PROTOTYPES).fit(data.images, data.labels)
+        assert drawn.count(prototypes._CENTRED_ON) == 1
+
+    def test_the_statement_tells_of_networks_and_cells(self, tmp_path):
+        data = tiny.dataset()
+        statement = self.make(tmp_path, **PROTOTYPES).fit(data.images, data.labels).privacy_statement()
+        assert ("per class, for each of 2 cells, by which of so many images of the moments is nearest to an image at "
+                "lower resolution, the sum of what 2 untrained networks see of its images, 8 numbers, and their number "
+                "(4 charges)") in statement["released"]
+
+    @pytest.mark.slow
     def test_random_features_alone_need_no_moments(self, tmp_path, monkeypatch):
         drawn, data = [], tiny.dataset()
         watch(monkeypatch, lambda mechanism, index: drawn.append(mechanism.dp_event()))
@@ -399,7 +429,7 @@ def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
     for shape in ((28, 28, 1), (32, 32, 3), (64, 64, 3)):
         assert plan(shape, 5000) == (False, True) and plan(shape, 10_000) == (True, True)
     assert plan((28, 28, 1), 15_000) == (True, False) and plan((32, 32, 3), 15_000) == (True, True)
-    assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (True, False)
+    assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (False, False)  # Prototypes are better.
     assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
 
 
@@ -424,9 +454,23 @@ def test_few_classes_count_as_ten():
         config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(count)
         return config.embedding_charges > 0, config.share_covariance
 
-    for count, expected in ((5000, (False, True)), (10_000, (True, True)), (25_000, (True, False))):
+    for count, expected in ((5000, (False, True)), (10_000, (True, True)), (25_000, (False, False))):
         assert plan(2, count) == plan(9, count) == plan(10, count) == expected
     assert plan(20, 10_000) == (False, True)
+
+
+@pytest.mark.parametrize("epsilon, num_records, num_classes, cells, count", [
+    (1.0, 50_000, 10, 1, 100), (10.0, 50_000, 10, 7, 112), (10.0, 50_000, 2, 16, 500), (1.0, 48_851, 2, 4, 500),
+    (10.0, 50_000, 100, 1, 16)])
+def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(epsilon, num_records, num_classes, cells,
+                                                                              count):
+    config = DataLensPlusConfig.for_budget(epsilon).replace(image_shape=(32, 32, 3), num_classes=num_classes)
+    resolved = config.resolved(num_records)
+    assert (resolved.prototype_cells, resolved.num_prototypes) == (cells, count) and resolved.num_charges == 100
+    assert resolved.resolved(num_records) == resolved and resolved.choices == ((("prototypes",), 1.5, 0.1),)
+    assert resolved.noise_multiplier == pytest.approx(config.replace(fixed_plan=True).resolved(50_000).noise_multiplier)
+    private = config.replace(adjacency="add-or-remove-one", records_at_most=num_records).resolved(num_records)
+    assert private.prototype_cells >= cells
 
 
 def test_settings_from_before_sides_were_limited_keep_their_meaning():

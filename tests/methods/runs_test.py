@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datalens_tf.accounting import delta
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.methods import runs
@@ -82,3 +83,8 @@ def test_records_to_test_on_lie_beside_the_data_or_are_named(tmp_path):
     with pytest.raises(InvalidArgumentError, match="to be other records than those to train on"):
         runs.testing_records(planned("one.npz", "one.npz"))
     assert planned("one.npz", "both.npz").sources["test_dataset"] == f"npz:{tmp_path / 'both.npz'}"
+
+
+def test_known_data_have_the_delta_of_their_preset_and_others_one_of_their_number():
+    assert runs.usual_delta("mnist", 60_000) == 1e-5 > runs.usual_delta("npz:mine.npz", 60_000)
+    assert runs.usual_delta("npz:mine.npz", 60_000) == delta.automatic(60_000) == runs.usual_delta(None, 60_000)

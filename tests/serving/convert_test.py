@@ -19,6 +19,7 @@ from datalens_tf.accounting.statement import round_up
 from datalens_tf.cli import main
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.models.generator import Generator
+from datalens_tf.models.prototypes import PrototypeGenerator
 from datalens_tf.models.warp import WarpedGenerator
 from datalens_tf.serving import convert
 from datalens_tf.serving.export import copy_export, export_generator, load_generator
@@ -68,7 +69,9 @@ def test_tflite(generator, expected, tmp_path):
 
 @pytest.mark.parametrize("source", [
     lambda: clusters(weights=((1.0, 1.0, 1.0), (3.0, 0.0, 1.0))),
-    lambda: Generator(SHAPE, 2, 3, units=4, filters=4, enlarge=2)], ids=["clusters", "enlarged"])
+    lambda: Generator(SHAPE, 2, 3, units=4, filters=4, enlarge=2),
+    lambda: PrototypeGenerator(SHAPE, np.arange(2 * 3 * 16, dtype=np.uint8).reshape(2, 3, 4, 4, 1), np.ones((2, 3)),
+                               True, enlarge=2)], ids=["clusters", "enlarged", "prototypes"])
 def test_images_with_warp_and_grain_convert(source, tmp_path):
     """What DataLens+ exports is made of operations that both formats have."""
     made = WarpedGenerator(SHAPE, [source()], 1.0, 0.1)

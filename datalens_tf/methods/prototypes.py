@@ -1,0 +1,204 @@
+"""Prototypes: a few images of each class that look to untrained networks as its records do, on average.
+
+One release: per class, the sum of what many untrained networks see of its images, and their number (`MeanEmbedding`).
+Where there is little noise, this is of each cell of a class: the records whose image at half the resolution, or less,
+is nearest to one of a few centres, which k-means finds among images of the Gaussians that were released before. The
+prototypes of a cell begin as such images. Their pixels are then moved until their mean in the networks is that of the
+cell's records: distribution matching, as in Zhao and Bilen, "Dataset Condensation with Distribution Matching", WACV
+2023, from a single private release. In every step they are warped and mirrored at random, as samples will be.
+
+The sensitivity is that of `MeanEmbedding`: whichever cell the public centres put a record in, it is in one row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+import warnings
+
+from etils import epy
+
+from datalens_tf import _files, _validate, rng
+from datalens_tf.methods import sum_questions, sums
+from datalens_tf.methods.embedding import EmbeddingConfig
+from datalens_tf.methods.moments import MomentsConfig
+from datalens_tf.settings import at_least, positive, setting
+from datalens_tf.training import untrained_networks
+
+with epy.lazy_imports():
+    import numpy as np
+    import sklearn.cluster
+    import sklearn.exceptions
+    import tensorflow as tf
+
+    from datalens_tf.models import prototypes as models
+    from datalens_tf.models import warp as warps
+    from datalens_tf.training import posing
+
+if typing.TYPE_CHECKING:
+    import pathlib
+
+_CENTRED_ON = 1000  # images of the Gaussians, that what networks see is centred on
+_PER_CELL = 100  # images of the Gaussians, on average, that a cell's centre and first prototypes come from
+_FEW = 0.25  # of the mean size of a class's cells: smaller ones are left out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrototypesConfig(EmbeddingConfig, MomentsConfig):
+    """Settings of methods that make prototypes."""
+
+    prototype_charges: int = setting(
+        0, "Charges for what untrained networks see of the classes, from which prototypes are made; 0 where no "
+        "candidate has them.", at_least(0))
+    num_prototypes: int = setting(100, "Prototypes of each class.", at_least(1))
+    prototype_cells: int = setting(
+        1, "Cells of each class, by nearness to images of the moments; each has prototypes of its own. More than one "
+        "helps only with little noise.", at_least(1))
+    num_networks: int = setting(32, "Number of untrained networks.", at_least(1))
+    network_filters: int = setting(32, "Filters of each of their convolutions.", at_least(1))
+    network_clip: float = setting(
+        0.8, "Length that what a network sees is shortened to, in units of the median of the moments' images.",
+        positive)
+    prototype_rate: float = setting(
+        0.02, "How far pixels in [0, 1] are moved by a step of their fit: Adam's learning rate.", positive)
+    prototype_warp: float = setting(1.5, "How far prototypes are moved at random in each step.", at_least(0))
+    mirrored: bool = setting(
+        True, "Whether half of the images of prototypes are mirrored, as suits photographs and not writing.")
+
+    def _check(self) -> None:
+        super()._check()
+        _validate.require(self.num_prototypes >= self.prototype_cells, "num_prototypes", self.num_prototypes,
+                          f">= prototype_cells={self.prototype_cells}, one for each")
+
+    @property
+    def num_network_features(self) -> int:
+        """Numbers that all untrained networks see of an image."""
+        return untrained_networks.num_features(self.features_data.image_shape, self.num_networks, self.network_filters)
+
+    def prototype_mechanism(self) -> sums.Maker:
+        """Maker of the mechanism of this release. The settings must be resolved."""
+        return sums.means(self, self.data.num_classes * self.prototype_cells, self.num_network_features,
+                          max(1, self.prototype_charges))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is decided before the records are looked at; all of it public.
+
+    Attributes:
+      networks: that see the records and the prototypes.
+      centres: of cells, as `sum_questions.averaged` images: float64 [Y, K, d].
+      start: first prototypes, uint8 [Y, K, n, h, w, C].
+    """
+
+    networks: untrained_networks.UntrainedNetworks
+    centres: np.ndarray
+    start: np.ndarray
+
+    def question(self, config: PrototypesConfig) -> sum_questions.Embeddings:
+        """The release's."""
+        points = sum_questions.Points(square=config.moments_square, nearest_to=self.centres)
+        return sum_questions.Embeddings(
+            features=sum_questions.NetworkMap(networks=self.networks, square=config.features_square),
+            num_rows=self.centres.shape[0] * self.centres.shape[1], points=points)
+
+
+def plan(config: PrototypesConfig, gaussians: tf.Module, kept: pathlib.Path) -> Plan:
+    """Networks, cells and first prototypes, from images of the released Gaussians.
+
+    They are kept in the file: a resumed run must not see others than were released.
+    """
+    seed, classes, cells = config.seed, config.data.num_classes, config.prototype_cells
+    spec = {"seed": seed, "num_networks": config.num_networks, "filters": config.network_filters}
+    if not kept.exists():
+        images, labels = posing.draw(
+            warps.WarpedGenerator(config.data.image_shape, [gaussians], 0.0), config.data,
+            rng.stream(seed, "prototypes"), max(_CENTRED_ON, _PER_CELL * classes * cells))
+        small = sum_questions.smaller(images, config.features_square)
+        networks = untrained_networks.UntrainedNetworks.for_images(
+            small[:_CENTRED_ON].astype(np.float32) / 255, clip=config.network_clip, **spec)
+        points = sum_questions.averaged(images, config.moments_square) / 255
+        centres, start = zip(*(_cells(config, points[labels == label], small[labels == label])
+                               for label in range(classes)))
+        _files.atomic_write(kept, _files.npz_bytes({
+            "network_centres": networks.centres, "lengths": networks.lengths, "centres": np.stack(centres),
+            "start": np.stack(start)}))
+    count, shape = config.num_networks, config.features_data.image_shape
+    arrays = _files.read_npz(kept, _files.exactly({
+        "network_centres": np.zeros((count, config.num_network_features // count), np.float32),
+        "lengths": np.zeros(count, np.float32), "centres": np.zeros((classes, cells, config.moments_dimension)),
+        "start": np.zeros((classes, cells, config.num_prototypes // cells, *shape), np.uint8)}))
+    return Plan(networks=untrained_networks.UntrainedNetworks(
+        channels=config.data.image_shape[2], centres=arrays["network_centres"], lengths=arrays["lengths"], **spec),
+        centres=arrays["centres"], start=arrays["start"])
+
+
+def _cells(config: PrototypesConfig, points: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centres [K, d] of a class's cells, and as many of these images for each: [K, n, h, w, C]."""
+    count = config.prototype_cells
+    with warnings.catch_warnings():  # Images may be all alike, where noise hides how they vary.
+        warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
+        found = sklearn.cluster.KMeans(count, n_init=1, random_state=config.seed % 2**32).fit(points)
+    own = [images[np.resize(np.flatnonzero(found.labels_ == cell), config.num_prototypes // count)]
+           for cell in range(count)]
+    return found.cluster_centers_.astype(np.float64), np.stack(own)
+
+
+class PrototypeStudent:
+    """Prototypes whose means in untrained networks approach the given ones, cell by cell.
+
+    Args:
+      config: resolved settings.
+      plan: the first prototypes, and the networks.
+      means: released means of what all networks see, float32 [Y K, P D].
+      counts: released numbers of records, [Y K].
+    """
+
+    def __init__(self, config: PrototypesConfig, plan: Plan, means: np.ndarray, counts: np.ndarray):
+        self._config, self._cells, self._own = config, plan.start.shape[:2], plan.start.shape[2]
+        sizes = counts.reshape(self._cells)
+        self._sizes = np.where(sizes < _FEW * sizes.mean(1, keepdims=True), 0.0, sizes)
+        networks = plan.networks.num_networks
+        self._means = tf.constant(networks**0.5 * means.reshape(len(means), networks, -1))
+        self._seen = plan.networks.of_one()
+        self._images = tf.Variable(plan.start.reshape(-1, *plan.start.shape[3:]).astype(np.float32) / 255)
+        self._optimizer = tf.keras.optimizers.legacy.Adam(config.prototype_rate)
+        self._optimizer._create_all_weights([self._images])
+        self._step = tf.function(self._train_step, autograph=False)
+
+    def train(self, step: int) -> float:
+        """One step, in one of the networks, on public randomness of its own; returns the loss."""
+        stream, count = rng.stream(self._config.seed, "fit", step), self._images.shape[0]
+        network = stream.integers(0, self._means.shape[1])
+        moves, coins = (stream.standard_normal((count, numbers), np.float32) for numbers in (warps.NUM_MOVES, 1))
+        return float(self._step(tf.constant(network), moves, coins))
+
+    def _train_step(self, network, moves, coins):
+        with tf.GradientTape() as tape:
+            images = self._images
+            if self._config.mirrored:
+                images = models.mirrored(images, coins[:, :, None, None])
+            maps = warps.matrices(self._config.prototype_warp * moves, tuple(images.shape[1:]))
+            seen = self._seen(warps.affine_warp(images, maps), network)
+            own = tf.reduce_mean(tf.reshape(seen, [self._means.shape[0], self._own, -1]), 1)
+            loss = tf.reduce_sum(tf.square(own - self._means[:, network])) / self._means.shape[0]
+        self._optimizer.apply_gradients([(tape.gradient(loss, self._images), self._images)])
+        self._images.assign(tf.clip_by_value(self._images, 0.0, 1.0))
+        return loss
+
+    def released(self) -> models.PrototypeGenerator:
+        """The generator of these prototypes: each cell is drawn as often as it has records."""
+        shape, images = self._config.data.image_shape, self._images
+        table = np.round(255 * images.numpy()).astype(np.uint8).reshape(self._cells[0], -1, *images.shape[1:])
+        return models.PrototypeGenerator(shape, table, np.repeat(self._sizes, self._own, axis=1),
+                                         self._config.mirrored, self._config.features_square)
+
+    def sample_grid(self, per_class: int = 10) -> np.ndarray:
+        """Images to look at, uint8 [Y, per_class, H, W, C], one row per class."""
+        data, source = self._config.data, warps.WarpedGenerator(self._config.data.image_shape, [self.released()], 0.0)
+        images, _ = posing.draw(source, data, rng.stream(self._config.seed, "grid"), data.num_classes * per_class)
+        return images.reshape(per_class, data.num_classes, *data.image_shape).swapaxes(0, 1)
+
+    def variables(self) -> list[tf.Variable]:
+        """All there is to save."""
+        return [self._images, *self._optimizer.variables()]

@@ -1,0 +1,116 @@
+"""Features that untrained convolutional networks see: what the means of photographs are compared in.
+
+Source: Zhao and Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, who compare means of many images
+in the features of such networks, new ones at every step. Here the same few networks see all records once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+
+from etils import epy
+
+from datalens_tf import rng
+
+with epy.lazy_imports():
+    import numpy as np
+    import tensorflow as tf
+
+if typing.TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LAYERS = 3
+_SHORTER = 1 - 1e-5  # so that no rounding makes features longer than they may be
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UntrainedNetworks:
+    """Features of images in P untrained networks; all public.
+
+    Three times conv 3x3 - instance normalisation - ReLU - mean of 2x2. What a network sees, less its mean over
+    synthetic images, is divided by a length and shortened to 1; features are that of all networks, divided by sqrt(P):
+    at most 1 long. Differentiable.
+
+    Attributes:
+      seed: of the weights.
+      num_networks: P.
+      filters: of each convolution.
+      channels: of images.
+      centres: what each network sees of synthetic images, on average: float32 [P, D].
+      lengths: of the differences: float32 [P].
+    """
+
+    seed: int
+    num_networks: int
+    filters: int
+    channels: int
+    centres: NDArray[np.float32]
+    lengths: NDArray[np.float32]
+
+    @classmethod
+    def for_images(cls, images: NDArray[np.float32], *, seed: int, num_networks: int, filters: int, clip: float
+                   ) -> UntrainedNetworks:
+        """Networks with centres of these synthetic images [n, H, W, C], and `clip` times their median lengths."""
+        weights = [tf.constant(layer) for layer in _weights(seed, num_networks, filters, images.shape[-1])]
+        seen = tf.function(_seen, autograph=False)
+        centres, lengths = [], []
+        for network in range(num_networks):
+            found = seen(tf.constant(images), [layer[network] for layer in weights]).numpy()
+            centres.append(found.mean(0))
+            lengths.append(max(clip * float(np.median(np.linalg.norm(found - centres[-1], axis=1))), 1e-6))
+        return cls(seed=seed, num_networks=num_networks, filters=filters, channels=images.shape[-1],
+                   centres=np.stack(centres), lengths=np.array(lengths, np.float32))
+
+    @property
+    def num_features(self) -> int:
+        """Numbers that all networks see of an image."""
+        return int(self.centres.size)
+
+    def made(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Function of images [n, H, W, C] in [0, 1]: float32 [n, P D]."""
+        of_one = self.of_one()
+        scale = self.num_networks**-0.5
+
+        def of_all(images: tf.Tensor) -> tf.Tensor:
+            return tf.concat([scale * of_one(images, network) for network in range(self.num_networks)], 1)
+
+        return of_all
+
+    def of_one(self) -> Callable[[tf.Tensor, tf.Tensor | int], tf.Tensor]:
+        """Function of images and the number of a network: what that network sees, float32 [n, D], at most 1 long."""
+        weights = [tf.constant(layer) for layer in _weights(self.seed, self.num_networks, self.filters, self.channels)]
+        centres, lengths = tf.constant(self.centres), tf.constant(self.lengths)
+
+        def seen(images: tf.Tensor, network: tf.Tensor | int) -> tf.Tensor:
+            raw = _seen(images, [tf.gather(layer, network) for layer in weights])
+            difference = (raw - tf.gather(centres, network)) / tf.gather(lengths, network)
+            return _SHORTER * difference / tf.maximum(tf.norm(difference, axis=1, keepdims=True), 1.0)
+
+        return seen
+
+
+def num_features(image_shape: tuple[int, int, int], num_networks: int, filters: int) -> int:
+    """Numbers that so many networks see of an image of this shape (H, W, C), H and W at least 8."""
+    return num_networks * filters * (image_shape[0] >> _LAYERS) * (image_shape[1] >> _LAYERS)
+
+
+def _weights(seed: int, num_networks: int, filters: int, channels: int) -> list[NDArray[np.float32]]:
+    """Of each layer, those of all networks [P, 3, 3, in, out], normal as in He and others, "Delving deep", 2015."""
+    stream, found = rng.stream(seed, "untrained networks"), []
+    for _ in range(_LAYERS):
+        drawn = stream.standard_normal((num_networks, 3, 3, channels, filters), np.float32)
+        found.append(drawn * np.float32((2 / (9 * channels))**0.5))
+        channels = filters
+    return found
+
+
+def _seen(images: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
+    """What one network sees of images [n, H, W, C] in [0, 1]: float32 [n, D]."""
+    maps = 4.0 * (images - 0.5)
+    for layer in weights:
+        maps = tf.nn.conv2d(maps, layer, 1, "SAME")
+        mean, variance = tf.nn.moments(maps, [1, 2], keepdims=True)
+        maps = tf.nn.avg_pool2d(tf.nn.relu((maps - mean) * tf.math.rsqrt(variance + 1e-5)), 2, 2, "VALID")
+    return tf.reshape(maps, [tf.shape(maps)[0], -1])

@@ -1,0 +1,123 @@
+"""Prototypes: cells that are public, a fit that comes closer, and what it is told of the records."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datalens_tf import rng
+from datalens_tf.data.datasets import as_dataset
+from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
+from datalens_tf.methods import prototypes, sum_questions
+from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.models.factor_generator import FactorGenerator
+
+SHAPE, CLASSES, CELLS = (16, 16, 3), 3, 2
+CONFIG = DataLensPlusConfig(
+    candidates="prototypes:1:0.1", embedding_charges=0, prototype_charges=4, selection_charges=0, num_prototypes=6,
+    prototype_cells=CELLS, num_networks=3, network_filters=6, image_shape=SHAPE, num_classes=CLASSES,
+    noise_multiplier=1.0, prototype_warp=0.5)
+
+
+def gaussians():
+    """One for each class, whose images are of two kinds: bright above, or bright below."""
+    random, size = np.random.default_rng(0), int(np.prod(SHAPE))
+    direction = np.repeat([0.3, -0.3], size // 2)[None]
+    return FactorGenerator(SHAPE, 0.5 + random.normal(0, 0.05, (CLASSES, 1, size)), np.ones((CLASSES, 1, 1, 1)),
+                           direction, np.ones((CLASSES, 1)))
+
+
+def records(count=60, seed=1):
+    random = np.random.default_rng(seed)
+    images = random.integers(0, 256, (count, 4, 4, 3)).repeat(4, 1).repeat(4, 2).astype(np.uint8)
+    return as_dataset(images, np.arange(count) % CLASSES, CLASSES)
+
+
+@pytest.fixture(name="plan")
+def fixture_plan(tmp_path):
+    return prototypes.plan(CONFIG, gaussians(), tmp_path / "prototypes.npz")
+
+
+def test_a_plan_is_kept_and_is_read_again(plan, tmp_path):
+    before = (tmp_path / "prototypes.npz").read_bytes()
+    again = prototypes.plan(CONFIG, None, tmp_path / "prototypes.npz")  # Nothing is drawn.
+    np.testing.assert_array_equal(again.start, plan.start)
+    np.testing.assert_array_equal(again.networks.lengths, plan.networks.lengths)
+    assert (tmp_path / "prototypes.npz").read_bytes() == before
+    assert plan.start.shape == (CLASSES, CELLS, 3, *SHAPE) and plan.centres.shape == (CLASSES, CELLS, 8 * 8 * 3)
+
+
+def test_first_prototypes_are_of_their_own_cell(plan):
+    for label in range(CLASSES):
+        points = sum_questions.averaged(plan.start[label].reshape(-1, *SHAPE), 2) / 255
+        distances = np.linalg.norm(points[:, None] - plan.centres[label], axis=2)
+        assert distances.argmin(1).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_record_counts_in_the_cell_of_its_class_that_is_nearest(plan):
+    data, question = records(), plan.question(CONFIG)
+    sums = question.answer(MeanEmbedding(noise_multiplier=1.0), data)
+    points = sum_questions.averaged(data.images / 255, 2)
+    rows = [CELLS * label + np.linalg.norm(plan.centres[label] - point, axis=1).argmin()
+            for point, label in zip(points, data.labels)]
+    np.testing.assert_array_equal(sums[:, -1] / 2**24, np.bincount(rows, minlength=CLASSES * CELLS))
+    seen = plan.networks.made()(tf.constant(data.images / 255, tf.float32)).numpy()
+    for row in range(CLASSES * CELLS):
+        np.testing.assert_allclose(sums[row, :-1] / 2**24, seen[np.equal(rows, row)].sum(0), atol=1e-4)
+
+
+def fitted(plan, steps, means=None, counts=None):
+    data = records()
+    sums = plan.question(CONFIG).answer(MeanEmbedding(noise_multiplier=1.0), data)
+    means = MeanEmbedding.means(sums) if means is None else means
+    student = prototypes.PrototypeStudent(CONFIG, plan, means, MeanEmbedding.counts(sums) if counts is None else counts)
+    return student, [student.train(step) for step in range(1, steps + 1)]
+
+
+def test_the_fit_comes_closer_to_the_records_means(plan):
+    _, losses = fitted(plan, 60)
+    assert np.mean(losses[-9:]) < 0.6 * np.mean(losses[:9])
+
+
+def test_prototypes_are_a_function_of_the_public_seed_and_the_release(plan):
+    first, second = (fitted(plan, 3)[0].released() for _ in range(2))
+    np.testing.assert_array_equal(first.prototypes, second.prototypes)
+    assert np.any(first.prototypes != plan.start.reshape(first.prototypes.shape))
+
+
+def test_cells_that_noise_alone_could_have_filled_are_never_drawn(plan):
+    student, _ = fitted(plan, 0, counts=np.array([30.0, 2, 10, 10, 1, 20]))
+    made = student.released()
+    latents = np.random.default_rng(2).standard_normal((300, 4)).astype(np.float32)
+    latents[:, 1:] = [1, 0, 0]  # As they are.
+    for label, cells in enumerate(([0], [0, 1], [1])):
+        images = np.rint(255 * made([tf.constant(latents), tf.fill([300], label)]).numpy()).astype(np.uint8)
+        expected = plan.start[label, cells].reshape(-1, *SHAPE)
+        np.testing.assert_array_equal(np.unique(images, axis=0), np.unique(expected, axis=0))
+
+
+def test_the_mechanism_has_as_many_rows_as_there_are_cells():
+    seen, charges = CONFIG.release_mechanisms()[-1], CONFIG.release_charges
+    assert charges == (6, 34, 4) and seen(noise_multiplier=1.0) == MeanEmbedding(noise_multiplier=1.0)
+    private = CONFIG.replace(adjacency="add-or-remove-one", records_at_most=60)
+    weight = private.release_mechanisms()[-1](noise_multiplier=1.0).count_weight
+    assert weight == 1.0  # Sixty records are few.
+    many = CONFIG.replace(adjacency="add-or-remove-one", records_at_most=10**6)
+    assert many.release_mechanisms()[-1](noise_multiplier=1.0).count_weight == pytest.approx(
+        CONFIG.num_network_features**-0.25)
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"num_prototypes": 1}, "num_prototypes=1 >= prototype_cells=2"),
+    ({"prototype_charges": 0}, "prototype_charges=0 > 0 for candidates=prototypes:1:0.1"),
+    ({"candidates": "prototypes:1,embedding:1", "embedding_charges": 3, "selection_charges": 1},
+     "of an embedding or of prototypes, not of both"),
+    ({"candidates": "moments:1"}, "prototype_charges=4 to be 0: no candidate")])
+def test_settings_that_do_not_go_together_are_refused(changes, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        CONFIG.replace(**changes)
+
+
+def test_steps_see_networks_in_turn_at_random():
+    drawn = {int(rng.stream(CONFIG.seed, "fit", step).integers(0, 3)) for step in range(1, 40)}
+    assert drawn == {0, 1, 2}
