@@ -120,10 +120,10 @@ def watch(kind: type[ReleasingSynthesizer], config: MethodConfig, dataset: Datas
                 watched.append(again.pairs)
             return made
 
-    cheap = {name: min(getattr(config, name), enough) for name, enough in _ENOUGH.items()
-             if name in declared(type(config))}
-    run = Audited(config.replace(**cheap), run_dir=run_dir)
-    run.config = with_data(run.config, dataset).resolved(run.config.known_records(len(dataset)))
+    run = Audited(config, run_dir=run_dir)
+    plan = with_data(run.config, dataset).resolved(run.config.known_records(len(dataset)))
+    run.config = plan.replace(**{name: min(getattr(plan, name), enough) for name, enough in _ENOUGH.items()
+                                 if name in declared(type(plan))})
     run._train(dataset)
     ledger = PrivacyLedger.read(run.folder.ledger)
     return Watched(watched, mu_of(ledger), ledger.spent(), noise_source(run.config))

@@ -20,7 +20,12 @@ METHODS = {
     "datalens_plus": SMALL | {
         "candidates": "moments:0:0.15,both:1.5:0.15", "embedding_charges": 4, "mean_charges": 2,
         "covariance_charges": 4, "selection_charges": 2, "num_factors": 3, "learned_share": 0.5, "num_clusters": 1,
-        "direction_charges": 0, "cluster_charges": 0}}
+        "direction_charges": 0, "cluster_charges": 0},
+    "datalens_plus with prototypes": {
+        "epsilon": 10.0, "candidates": "prototypes:1.5:0.1", "embedding_charges": 0, "prototype_charges": 6,
+        "mean_charges": 2, "covariance_charges": 4, "selection_charges": 0, "num_factors": 3, "num_prototypes": 4,
+        "prototype_cells": 2, "num_networks": 2, "network_filters": 4, "num_clusters": 1, "direction_charges": 0,
+        "cluster_charges": 0}}
 
 
 class Half(NoiseSource):
@@ -33,12 +38,13 @@ class Half(NoiseSource):
 
 
 @pytest.fixture(name="watched", scope="module", params=[
-    "dp_merf", pytest.param("datalens_plus", marks=pytest.mark.slow)])
+    "dp_merf", *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name != "dp_merf")])
 def fixture_watched(request, tmp_path_factory):
-    config = registry.config_class(request.param)(**METHODS[request.param])
+    method = request.param.split()[0]
+    config = registry.config_class(method)(**METHODS[request.param])
     dataset, others = repeated.worst_neighbours(tiny.dataset(), "replace-one")
-    return repeated.watch(registry.synthesizer(request.param), config, dataset, others,
-                          tmp_path_factory.mktemp(request.param) / "run")
+    return repeated.watch(registry.synthesizer(method), config, dataset, others,
+                          tmp_path_factory.mktemp(method) / "run")
 
 
 def test_both_worlds_have_the_same_releases_and_nearly_the_distance_that_is_charged(watched):
