@@ -84,7 +84,7 @@ class Samples:
         return hugging_face.Dataset.from_dict({"image": pictures, "label": self.labels.tolist()}, features=features)
 
     def to_folder(self, path: _files.PathLike) -> pathlib.Path:
-        """Writes PNG files into a new folder, a sub-folder per class, named by its number; returns the folder."""
+        """Writes PNG files into a new folder, a sub-folder per class; returns the folder."""
         folder = pathlib.Path(path)
         writing.write_images(folder, writing.format_of(folder, "png"), self.images, self.labels, self.class_names)
         return folder

@@ -143,6 +143,7 @@ def _testing_records(plan: runs.Plan, folder: pathlib.Path) -> datasets.Dataset 
         return test
     if is_asked:
         raise InvalidArgumentError(f"{reason} Leave out the records to test on, or give --no_evaluation.")
+    print(f"datalens: note: no verdict at the end. {reason}", file=sys.stderr, flush=True)
     return None
 
 

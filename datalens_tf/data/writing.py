@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Sequence
 
@@ -16,6 +17,9 @@ from datalens_tf.errors import InvalidArgumentError
 FORMATS = ("npz", "png", "tfds")
 # Ends of names that mean one file, where a folder would be made.
 _FILES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".npy", ".zip", ".csv", ".parquet")
+
+# Names of classes that folders can have on all systems.
+_PLAIN = re.compile(r"\w([\w ,()+&'.-]{,100}[\w)])?")
 
 
 def format_of(target: pathlib.Path, wanted: str | None) -> str:
@@ -42,7 +46,7 @@ def write_images(target: pathlib.Path, kind: str, images: np.ndarray, labels: np
     | kind | what it is |
     |---|---|
     | `npz` | arrays `x` and `y` |
-    | `png` | a folder per class, named by its number, for `tf.keras.utils.image_dataset_from_directory` and others |
+    | `png` | a folder per class, for `tf.keras.utils.image_dataset_from_directory` and others |
     | `tfds` | TFRecord files with features, for `tfds.builder_from_directory` |
 
     Args:
@@ -70,11 +74,13 @@ def write_images(target: pathlib.Path, kind: str, images: np.ndarray, labels: np
 
 
 def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
-    """PNG files `<label>/<number>.png`."""
-    del class_names
+    """PNG files `<class>/<number>.png`: by names, or by numbers where a name is none that every system takes."""
+    distinct = len({name.casefold() for name in class_names}) == len(class_names)
+    plain = distinct and all(_PLAIN.fullmatch(name) for name in class_names)
     for number, (image, label) in enumerate(zip(images, labels)):
-        (folder / str(label)).mkdir(parents=True, exist_ok=True)
-        (folder / str(label) / f"{number:06d}.png").write_bytes(png_bytes(image))
+        place = folder / (class_names[label] if plain else str(label))
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number:06d}.png").write_bytes(png_bytes(image))
 
 
 def _write_tfds(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:

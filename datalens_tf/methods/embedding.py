@@ -98,9 +98,9 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
     def _check(self) -> None:
         super()._check()
         _validate.require(self.num_features % 2 == 0, "num_features", self.num_features, "to be even")
-        _validate.require(self.adjacency == "replace-one" or not self.publishes_num_records, "records_at_most",
-                          self.records_at_most, "to be a number under add-or-remove-one, where that of the records is "
-                          "private and a public bound decides in its place")
+        if self.adjacency == "add-or-remove-one" and self.publishes_num_records:
+            raise InvalidArgumentError("Missing --records_at_most: name a public bound on the number of records, which "
+                                       "is private under add-or-remove-one.")
         if self.num_owners is not None:
             _validate.require(self.accountant in _RENYI, "accountant", self.accountant,
                               f"to be {' or '.join(_RENYI)} where owners add discrete Gaussian noise: others do not "

@@ -22,6 +22,8 @@ from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import declared, json_fields
 
 DEFAULT = "datalens"  # Of presets, and of `config.json` files that name none: the first version knew no other.
+# Methods that mistakes are told by where nothing names one, if they have the settings: those that most data get.
+USUAL = ("datalens_plus", DEFAULT)
 
 
 @dataclasses.dataclass(frozen=True)

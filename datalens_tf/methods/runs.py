@@ -318,8 +318,10 @@ def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = Per
 def check_options(config: MethodConfig, options: PerformanceOptions) -> None:
     """Raises InvalidArgumentError where a method does not train in the processes that are asked for."""
     if options.distribute is not None and not (config.CAN_DISTRIBUTE or is_elsewhere(config)):
-        raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process. Leave out "
-                                   "--distribute.")
+        files = " with data in one file or folder" if config.OF_SUMS else ""
+        raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process{files}. Leave "
+                                   "out --distribute" + (", or name several files, as in --dataset 'npz:{0..7}.npz'."
+                                                         if config.OF_SUMS else "."))
     if options.distribute is None and has_owners(config):
         raise InvalidArgumentError(f"Missing --distribute: with num_owners={config.num_owners} say where the "
                                    "owners are, for example --distribute ray.")
@@ -397,14 +399,14 @@ def _refuse_other_methods(given: Mapping[str, Any], method: str) -> None:
 
 
 def _accepting(request: Request, kinds: Mapping[str, type[MethodConfig]], given: dict[str, Any]) -> MethodConfig:
-    """Settings of the first method that takes the given ones; raises what the first one says where none does."""
-    errors = []
-    for kind in kinds.values():
+    """Settings of the first method that takes the given ones; raises what the usual one says where none does."""
+    errors = {}
+    for name, kind in kinds.items():
         try:
             return fresh_config(request, kind, given)
         except InvalidArgumentError as error:
-            errors.append(error)
-    raise errors[0]
+            errors[name] = error
+    raise next((errors[name] for name in registry.USUAL if name in errors), next(iter(errors.values())))
 
 
 def _own_presets(kind: type[MethodConfig]) -> set[str]:

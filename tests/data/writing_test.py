@@ -33,13 +33,20 @@ def test_png_folders_are_what_keras_reads(images, tmp_path):
     write_images(tmp_path / "samples", "png", x, y, NAMES)
     read = tf.keras.utils.image_dataset_from_directory(
         tmp_path / "samples", image_size=(8, 4), color_mode="rgb" if x.shape[-1] == 3 else "grayscale", shuffle=False)
-    assert read.class_names == ["0", "1", "2"]
+    assert read.class_names == list(NAMES)
     pixels, labels = map(np.concatenate, zip(*read.as_numpy_iterator()))
     order = np.argsort(y, kind="stable")
     np.testing.assert_array_equal(pixels, x[order])
     np.testing.assert_array_equal(labels, y[order])
     ours = load_dataset(f"folder:{tmp_path / 'samples'}")
     assert len(ours) == 13
+
+
+@pytest.mark.parametrize("names", [
+    ("T-shirt/top", "Bag"), ("cat", "CAT"), ("..", "dog"), ("cat", "dog."), ("nul\0", "x"), (" a", "b"), ("", "b")])
+def test_classes_whose_names_can_be_no_folders_are_numbered(names, tmp_path):
+    write_images(tmp_path / "samples", "png", np.zeros((4, 8, 8, 1), np.uint8), np.arange(4) % 2, names)
+    assert sorted(os.listdir(tmp_path / "samples")) == ["0", "1"] and os.listdir(tmp_path) == ["samples"]
 
 
 def test_tfds_folders_are_what_tensorflow_datasets_reads(images, tmp_path):
