@@ -48,7 +48,7 @@ def test_every_named_flag_exists(path):
                *(cli.command_parser("train", ["--method", method]) for method in methods())]
     known = {flag for parser in parsers for flag in parser._option_string_actions} | {"--version"}
     known |= set(re.findall(r'add_argument\("(--\w+)"', scripts)) | set(re.findall(r"== (--\w+)", scripts))
-    known |= {"--address", "--resources", "--check", "--strict", "--collect-only", "--rm"}
+    known |= {"--address", "--resources", "--check", "--strict", "--collect-only", "--rm", "--no-index"}
     assert not sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", path.read_text())) - known)
 
 
