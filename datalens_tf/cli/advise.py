@@ -76,6 +76,9 @@ def guess(epsilon: float, delta: float) -> float:
 def expectation(facts: DataFacts, epsilon: float, method: str) -> list[tuple[str, str]]:
     """Lines on the worth that images of a method are expected to have, and on the time that they take."""
     found = advice.expected(facts, epsilon, method)
+    if found is None and advice.is_below_all(facts, epsilon, method):
+        return [("worth", "none: these are fewer records, for so many classes and this epsilon, than were ever "
+                          "measured, and the images will be noise")]
     if found is None:
         return [("worth", f"nothing like it was measured with {method}")]
     row = found.nearest
@@ -86,7 +89,7 @@ def expectation(facts: DataFacts, epsilon: float, method: str) -> list[tuple[str
                             f"pictures: {row.real_accuracy:.2f})"),
             ("time", f"about {minutes} minute{'s' * (minutes > 1)}, by that run and the speed of this machine now"),
             ("memory", f"up to about {advice.memory(facts):.1f} GiB, of the {whole:.1f} GiB of this machine")]
-    return rows + [("", "Most of what these images show will be noise.")] * found.is_noise
+    return rows[:1] + [("warning", "Most of what these images show will be noise.")] * found.is_noise + rows[1:]
 
 
 def in_words(found: advice.Expectation) -> str:

@@ -198,7 +198,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
             plan = _MOMENTS_ALONE
         elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
             plan = _WITH_AN_EMBEDDING
-        elif self.data.image_shape[2] > 1:
+        elif self.data.image_shape[2] > 1 and self.num_network_features > 0:
             plan = _with_prototypes(mu * num_records / self.data.num_classes, self.data.num_classes)
         else:
             return known

@@ -69,6 +69,9 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
         super()._check()
         _validate.require(self.num_prototypes >= self.prototype_cells, "num_prototypes", self.num_prototypes,
                           f">= prototype_cells={self.prototype_cells}, one for each")
+        if self.prototype_charges and None not in (self.image_shape, self.num_classes):
+            _validate.require(self.num_network_features > 0, "image_shape", list(self.data.image_shape),
+                              "to be of 8 x 8 pixels at least, for the untrained networks of prototypes")
 
     @property
     def num_network_features(self) -> int:

@@ -367,7 +367,12 @@ def describe(choice: registry.Choice, facts: DataFacts) -> str:
 
 def _noise(config: MethodConfig, facts: DataFacts) -> str | None:
     """The line that warns of images that will be noise, by the table of measured runs."""
-    found = None if config.epsilon is None else advice.expected(facts, config.epsilon, config.method)
+    if config.epsilon is None:
+        return None
+    found = advice.expected(facts, config.epsilon, config.method)
+    if found is None and advice.is_below_all(facts, config.epsilon, config.method):
+        return (f"The images will be noise: {facts} at epsilon {config.epsilon:g} are less than was ever measured. "
+                "`datalens advise` says what would help.")
     if found is None or not found.is_noise:
         return None
     return (f"Most of what the images show will be noise: expect at most {100 * found.high:.0f} % of what real "

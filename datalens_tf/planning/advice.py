@@ -63,6 +63,13 @@ def expected(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path |
     return Expectation(max(0.0, min(lows) - margin), min(1.0, max(highs) + margin), alike[0])
 
 
+def is_below_all(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None) -> bool:
+    """Whether there are fewer records, for classes and epsilon, than in any run of the method on as many channels."""
+    signals = [row.signal for row in measured.rows(path) if row.method == method
+               and row.facts.image_shape[2] == facts.image_shape[2]]
+    return bool(signals) and measured.signal(facts, epsilon) < min(signals)
+
+
 def minutes(facts: DataFacts, found: Expectation) -> float:
     """Minutes of training on the table's machine: those of the nearest run, in proportion to an image's numbers."""
     return found.nearest.minutes * facts.dimension / found.nearest.facts.dimension

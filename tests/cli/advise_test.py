@@ -41,6 +41,11 @@ def test_noise_is_called_so(datalens):
     assert "Most of what these images show will be noise." in out
 
 
+def test_fewer_records_than_were_ever_measured_are_said_to_give_noise(datalens):
+    _, out, _ = datalens("advise", "--num_records=12", "--num_classes=2")
+    assert "none: these are fewer records" in out and "the images will be noise" in out
+
+
 @pytest.mark.parametrize("words, text", [
     (["--num_records=0"], "num_records=0"), (["--num_records=9", "--epsilon=0"], "epsilon=0"),
     (["--num_records=9", "--method=datalens_pluss"], "datalens_plus"), ([], "--num_records")])

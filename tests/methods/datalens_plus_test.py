@@ -473,6 +473,11 @@ def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(ep
     assert private.prototype_cells >= cells
 
 
+def test_colour_pictures_that_are_too_small_for_networks_have_none():
+    config = DataLensPlusConfig(image_shape=(6, 6, 3), num_classes=2)
+    assert config.resolved(10**6) == config.replace(noise_multiplier=config.resolved(10**6).noise_multiplier)
+
+
 def test_settings_from_before_sides_were_limited_keep_their_meaning():
     """Runs on large images must go on with what they have released."""
     text = DataLensPlusConfig(image_shape=(100, 64, 3), num_classes=2).to_json()

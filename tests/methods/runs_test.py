@@ -37,6 +37,11 @@ def test_noise_is_warned_of_before_it_is_paid_for(tmp_path, monkeypatch):
         assert (warning is not None and "will be noise" in warning and "at most 36 %" in warning) is warns
     measured.TABLE.write_text(HEAD)
     assert runs.planned(request(tmp_path)).warning is None
+    # Fewer than ever, or on pictures of another kind.
+    for channels, warns in ((1, True), (3, False)):
+        measured.TABLE.write_text(f"{HEAD}Toys,60000,3,8,8,{channels},1,dp_merf,0.9,0.95,1\n")
+        warning = runs.planned(request(tmp_path)).warning
+        assert (warning is not None and "less than was ever measured" in warning) is warns
 
 
 def test_what_is_held_out_takes_no_part_and_stays_what_it_is(tmp_path):
