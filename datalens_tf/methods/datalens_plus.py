@@ -121,7 +121,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         "records of MNIST and Fashion-MNIST; those for few classes on theirs and CIFAR-10's, in two classes, after a "
         "look at the real test split of CelebA's genders. That images above 32 pixels are fitted and compared at 32 "
         "was decided after such a look, too. How they are enlarged, and that choosing classifiers are averaged, was "
-        "chosen on CIFAR-10's training records.")
+        "chosen on CIFAR-10's training records, and so were prototypes and all their settings.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
         {**prototypes.PrototypesConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})

@@ -206,7 +206,7 @@ class EmbeddingStudent(AveragedGenerator):
 
 
 class Fittable(Pictured, typing.Protocol):
-    """What is fitted in steps."""
+    """A generator that is fitted in steps."""
 
     def train(self, step: int) -> float:
         """One step; returns the loss."""

@@ -86,7 +86,7 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is decided before the records are looked at; all of it public.
+    """Decisions that come before the records are looked at; all of them public.
 
     Attributes:
       networks: that see the records and the prototypes.
@@ -116,7 +116,7 @@ def plan(config: PrototypesConfig, gaussians: tf.Module, kept: pathlib.Path) -> 
     if not kept.exists():
         images, labels = posing.draw(
             warps.WarpedGenerator(config.data.image_shape, [gaussians], 0.0), config.data,
-            rng.stream(seed, "prototypes"), max(_CENTRED_ON, _PER_CELL * classes * cells))
+            rng.stream(seed, "prototypes"), max(_CENTRED_ON, classes * max(_PER_CELL * cells, config.num_prototypes)))
         small = sum_questions.smaller(images, config.features_square)
         networks = untrained_networks.UntrainedNetworks.for_images(
             small[:_CENTRED_ON].astype(np.float32) / 255, clip=config.network_clip, **spec)

@@ -22,8 +22,7 @@ from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import declared, json_fields
 
 DEFAULT = "datalens"  # Of presets, and of `config.json` files that name none: the first version knew no other.
-# Methods that mistakes are told by where nothing names one, if they have the settings: those that most data get.
-USUAL = ("datalens_plus", DEFAULT)
+_USUAL = DataFacts(num_records=60_000, image_shape=(28, 28, 1), num_classes=10)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +134,11 @@ def having(settings: Collection[str]) -> dict[str, type[MethodConfig]]:
         raise InvalidArgumentError(f"Expected settings of one method, got some that no method has together: "
                                    f"{', '.join(single)}.")
     return found
+
+
+def usual() -> tuple[str, ...]:
+    """The methods by which mistakes are told where nothing names one: that for most data, and that of presets."""
+    return best(_USUAL, 1.0).method, DEFAULT
 
 
 def best(facts: DataFacts, epsilon: float | None, settings: Collection[str] = ()) -> Choice:

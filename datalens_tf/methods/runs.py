@@ -411,7 +411,7 @@ def _accepting(request: Request, kinds: Mapping[str, type[MethodConfig]], given:
             return fresh_config(request, kind, given)
         except InvalidArgumentError as error:
             errors[name] = error
-    raise next((errors[name] for name in registry.USUAL if name in errors), next(iter(errors.values())))
+    raise next((errors[name] for name in registry.usual() if name in errors), next(iter(errors.values())))
 
 
 def _own_presets(kind: type[MethodConfig]) -> set[str]:

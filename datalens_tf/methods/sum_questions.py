@@ -158,7 +158,7 @@ class FeatureMap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkMap:
-    """What untrained networks see of images.
+    """Features of images in untrained networks.
 
     Attributes:
       networks: those.

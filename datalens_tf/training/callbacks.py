@@ -39,7 +39,7 @@ class Stage:
 
 
 class Pictured(Protocol):
-    """What can be looked at while it is trained."""
+    """A generator that can be looked at while it is trained."""
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images uint8 [Y, per_class, H, W, C], one row per class."""

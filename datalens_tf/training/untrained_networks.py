@@ -97,7 +97,7 @@ def num_features(image_shape: tuple[int, int, int], num_networks: int, filters: 
 
 
 def _weights(seed: int, num_networks: int, filters: int, channels: int) -> list[NDArray[np.float32]]:
-    """Of each layer, those of all networks [P, 3, 3, in, out], normal as in He and others, "Delving deep", 2015."""
+    """Weights of each layer, for all networks [P, 3, 3, in, out]: normal, as in He and others, 2015."""
     stream, found = rng.stream(seed, "untrained networks"), []
     for _ in range(_LAYERS):
         drawn = stream.standard_normal((num_networks, 3, 3, channels, filters), np.float32)
@@ -107,7 +107,7 @@ def _weights(seed: int, num_networks: int, filters: int, channels: int) -> list[
 
 
 def _seen(images: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
-    """What one network sees of images [n, H, W, C] in [0, 1]: float32 [n, D]."""
+    """Features of images [n, H, W, C] in [0, 1] in one network: float32 [n, D]."""
     maps = 4.0 * (images - 0.5)
     for layer in weights:
         maps = tf.nn.conv2d(maps, layer, 1, "SAME")

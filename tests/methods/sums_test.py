@@ -29,9 +29,8 @@ ADDED = {"adjacency": "add-or-remove-one", "records_at_most": 30}
 RUNS = {"embedding": dp_merf_test.CONFIG.replace(autoencoder_dim=5, **ADDED),
         **{name: datalens_plus_test.CONFIG.replace(**settings, **ADDED)
            for name, settings in datalens_plus_test.SETTINGS.items()}}
-PARTS = pytest.mark.parametrize("name", ["embedding", "clusters", pytest.param("shared", marks=pytest.mark.slow),
-                                         pytest.param("choice", marks=pytest.mark.slow),
-                                         pytest.param("learned", marks=pytest.mark.slow)])
+PARTS = pytest.mark.parametrize("name", ["embedding", "clusters", "prototypes", *(
+    pytest.param(name, marks=pytest.mark.slow) for name in ("shared", "choice", "learned"))])
 
 
 class TestAddedOrRemoved(UnlabelledRecordsConformance, PrivateSynthesizerConformance):

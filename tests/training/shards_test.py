@@ -28,6 +28,7 @@ from datalens_tf.training import shards
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.classifier import QuickClassifier
 from datalens_tf.training.shards import Shards, ShardWorker
+from datalens_tf.training.untrained_networks import UntrainedNetworks
 from tests.methods import datalens_plus_test, dp_merf_test
 from tests.training import tiny
 
@@ -81,8 +82,13 @@ def questions():
     halves = sum_questions.Points(square=2, centres=random.random((3, 16)))
     data = tiny.CONFIG.data
     judges = [QuickClassifier((8, 8, 1), 3, seed).weights() for seed in range(2)]
+    networks = UntrainedNetworks.for_images(
+        random.random((30, 8, 8, 1)).astype(np.float32), seed=0, num_networks=2, filters=4, clip=1.0)
     return [(means, sum_questions.Embeddings(
-                features=sum_questions.FeatureMap(frequencies=frequencies), num_classes=3)),
+                features=sum_questions.NetworkMap(networks=networks), num_rows=6,
+                points=sum_questions.Points(square=2, nearest_to=random.random((3, 2, 16))))),
+            (means, sum_questions.Embeddings(
+                features=sum_questions.FeatureMap(frequencies=frequencies), num_rows=3)),
             (means, sum_questions.Means(points=halves, clip=3.0, num_rows=3)),
             (squares, sum_questions.Squares(points=dataclasses.replace(halves, together=True), num_rows=1)),
             (squares, sum_questions.ImageSquares()),

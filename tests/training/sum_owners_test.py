@@ -31,7 +31,7 @@ PARTS = [tiny.dataset(count, seed=count) for count in (20, 13, 17)]
 WHOLE = as_dataset(np.concatenate([part.images for part in PARTS]), np.concatenate([part.labels for part in PARTS]), 3,
                    name="tiny")
 FREQUENCIES = RandomFourierFeatures(num_features=40, bandwidths=(2.0,), dimension=64, seed=0).frequencies()
-EMBEDDINGS = sum_questions.Embeddings(features=sum_questions.FeatureMap(frequencies=FREQUENCIES), num_classes=3)
+EMBEDDINGS = sum_questions.Embeddings(features=sum_questions.FeatureMap(frequencies=FREQUENCIES), num_rows=3)
 MECHANISM = CONFIG.release_mechanisms()[0](noise_multiplier=CONFIG.noise_multiplier)
 UNIT = CONFIG.mechanism().dp_event()
 CHARGE = Charge(index=0, step=1, event=UNIT)
