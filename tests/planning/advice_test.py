@@ -60,6 +60,8 @@ def test_time_and_memory_follow_an_images_size(table):
     large = dataclasses.replace(facts(1000), image_shape=(56, 56, 1))
     assert [advice.minutes(one, found) for one in (facts(1000), large)] == pytest.approx([1.0, 4.0])
     assert 0.7 < advice.memory(facts(1000)) < advice.memory(facts(100_000)) < advice.memory(facts(10**6)) < 5
+    colour = dataclasses.replace(facts(50_000), image_shape=(32, 32, 3))
+    assert 2.41 <= advice.memory(colour) < 2.7  # As it was measured.
 
 
 def test_nothing_is_expected_of_what_nothing_is_like(table):
