@@ -66,7 +66,7 @@ def fixture_python(tmp_path_factory):
     """What stands for `python` in shell scripts, without the seconds that imports take: see `preloaded.py`."""
     program = pathlib.Path(__file__).with_name("preloaded.py")
     socket = tmp_path_factory.mktemp("python") / "socket"
-    environment = os.environ | {"PYTHONPATH": str(program.parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(program.parents[1]), "OPENBLAS_NUM_THREADS": "1"}  # It forks.
     with subprocess.Popen([sys.executable, program, socket], env=environment, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
