@@ -199,7 +199,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
             plan = _WITH_AN_EMBEDDING
         elif self.data.image_shape[2] > 1 and self.num_network_features > 0:
-            plan = _with_prototypes(mu * num_records / self.data.num_classes, self.data.num_classes)
+            plan = prototypes.usual(mu * num_records / self.data.num_classes, self.data.num_classes)
         else:
             return known
         return super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
@@ -260,12 +260,6 @@ _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-_WITH_PROTOTYPES = {
-    "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 2, "covariance_charges": 13,
-    "embedding_charges": 0, "prototype_charges": 85, "prototype_cells": 1, "num_prototypes": 100,
-    "selection_charges": 0, "fit_steps": 1000, "candidates": "prototypes:1.5:0.1"}
-# Signal of a class for each of its cells, and most of these; prototypes of all classes, and of a cell.
-_OF_A_CELL, _MOST_CELLS, _PROTOTYPES, _IN_A_CELL = 1500.0, 16, 1000, 16
 # Fewer classes count as so many: there is more to say of each.
 _LEAST_CLASSES = 10
 # From so many classes on, what a mean of all takes from the noise of their means is more than it costs.
@@ -317,13 +311,6 @@ _LEARNED = (" and of those of a network that learned from synthetic images alone
             "squared length),")
 _CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most {clusters:g} * "
              "{covariance_clip:g}, those of products in these by at most {squares}{cluster_clip:g}^2,")
-
-
-def _with_prototypes(signal: float, num_classes: int) -> dict[str, typing.Any]:
-    """The plan for colour pictures, by the signal of a class's mean: more cells where there is less noise."""
-    cells = int(np.clip(round(signal / _OF_A_CELL), 1, _MOST_CELLS))
-    count = int(np.clip(_PROTOTYPES // num_classes, 10, 500))
-    return {**_WITH_PROTOTYPES, "prototype_cells": cells, "num_prototypes": max(count, _IN_A_CELL * cells)}
 
 
 class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
@@ -425,22 +412,14 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             network = 2 * seen * image if config.learned_share else 0.0
             released += network + _validate.known("work", features.work)
         if config.prototype_charges:
-            released += num_records * self._work_of_networks(config.num_networks)
+            released += num_records * config.num_networks * config.network_work
             fit = Stage("fit", 3 * config.fit_steps * config.data.num_classes * config.num_prototypes
-                        * self._work_of_networks(1))
+                        * config.network_work)
         stages = [Stage("release", released, charged=True)] + [fit] * bool(
             config.embedding_charges or config.prototype_charges)
         if config.selection_charges:
             stages.append(Stage("choose", len(config.choices) * (seen + num_records) * image, charged=True))
         return stages
-
-    def _work_of_networks(self, count: int) -> float:
-        """Billions of operations of what so many untrained networks see of an image, as long as they take: four times.
-
-        Convolutions with so few filters are slower than products of matrices.
-        """
-        (height, width, channels), filters = self.config.features_data.image_shape, self.config.network_filters
-        return 4 * 9e-9 * count * height * width * filters * (channels + filters / 4 + filters / 16)
 
     def _work_of_moments(self, num_records: int) -> float:
         """Billions of operations of sums of products, their noise, and their eigenvectors, nearly."""

@@ -78,10 +78,35 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
         """Numbers that all untrained networks see of an image."""
         return untrained_networks.num_features(self.features_data.image_shape, self.num_networks, self.network_filters)
 
+    @property
+    def network_work(self) -> float:
+        """Billions of operations of what a network sees of an image, as long as they take: four times.
+
+        Convolutions with so few filters are slower than products of matrices.
+        """
+        (height, width, channels), filters = self.features_data.image_shape, self.network_filters
+        return 4 * 9e-9 * height * width * filters * (channels + filters / 4 + filters / 16)
+
     def prototype_mechanism(self) -> sums.Maker:
         """Maker of the mechanism of this release. The settings must be resolved."""
         return sums.means(self, self.data.num_classes * self.prototype_cells, self.num_network_features,
                           max(1, self.prototype_charges))
+
+
+# Settings of the plan for colour pictures. A class's signal for each of its cells, and most of these; prototypes of all
+# classes, and of a cell.
+_SETTINGS = {
+    "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 2, "covariance_charges": 13,
+    "embedding_charges": 0, "prototype_charges": 85, "selection_charges": 0, "fit_steps": 1000,
+    "candidates": "prototypes:1.5:0.1"}
+_OF_A_CELL, _MOST_CELLS, _OF_ALL, _IN_A_CELL = 1500.0, 16, 1000, 16
+
+
+def usual(signal: float, num_classes: int) -> dict[str, typing.Any]:
+    """Settings for colour pictures, by the signal of a class's mean: more cells where there is less noise."""
+    cells = min(max(round(signal / _OF_A_CELL), 1), _MOST_CELLS)
+    count = min(max(_OF_ALL // num_classes, 10), 500)
+    return {**_SETTINGS, "prototype_cells": cells, "num_prototypes": max(count, _IN_A_CELL * cells)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,8 @@ def memory(facts: DataFacts) -> float:
     """
     height, width, channels = facts.image_shape
     averaged = min(height, 32) * min(width, 32) * channels
-    return 0.6 + 0.5 * (channels > 1) + (0.15 * averaged + 0.06 * facts.dimension) / 2**10 + 5 * facts.num_records * facts.dimension / 2**30
+    statistics, records = 0.15 * averaged + 0.06 * facts.dimension, 5 * facts.num_records * facts.dimension
+    return 0.6 + 0.5 * (channels > 1) + statistics / 2**10 + records / 2**30
 
 
 def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None
