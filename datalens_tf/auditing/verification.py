@@ -260,7 +260,12 @@ def _costs_less(unit: dp_accounting.DpEvent, event: dp_accounting.DpEvent) -> bo
 
 def _same_statement(folder: pathlib.Path, version: pathlib.Path) -> str:
     inside = _some(verification.export_statement(version))
-    if inside != parse_statement((folder / verification.STATEMENT).read_bytes()):
+    path = folder / verification.STATEMENT
+    try:
+        own = parse_statement(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Cannot read the privacy statement {path}.") from error
+    if inside != own:
         raise CheckpointError("the statement in the SavedModel is another one than the run's.")
     return "it is the run's"
 
