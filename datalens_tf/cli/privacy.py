@@ -29,7 +29,7 @@ with epy.lazy_imports():
 # What is asked about settings is about those of the default method.
 _OF_ALL = ("epsilon", "delta", "adjacency")
 _PRIVACY = ("top_k", "noise_stddev", "batch_size", "num_steps", *_OF_ALL)
-_STATED = DataFacts(num_records=60_000, image_shape=(28, 28, 1), num_classes=10)  # where nothing else is said
+_STATED = registry.STATED
 
 
 def _add_privacy_arguments(parser: Parser) -> None:

@@ -22,7 +22,8 @@ from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import declared, json_fields
 
 DEFAULT = "datalens"  # Of presets, and of `config.json` files that name none: the first version knew no other.
-_USUAL = DataFacts(num_records=60_000, image_shape=(28, 28, 1), num_classes=10)
+# Data that are meant where nothing is said of them.
+STATED = DataFacts(num_records=60_000, image_shape=(28, 28, 1), num_classes=10)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +139,7 @@ def having(settings: Collection[str]) -> dict[str, type[MethodConfig]]:
 
 def usual() -> tuple[str, ...]:
     """The methods by which mistakes are told where nothing names one: that for most data, and that of presets."""
-    return best(_USUAL, 1.0).method, DEFAULT
+    return best(STATED, 1.0).method, DEFAULT
 
 
 def best(facts: DataFacts, epsilon: float | None, settings: Collection[str] = ()) -> Choice:
