@@ -88,7 +88,8 @@ class DataFacts:
         kind = {1: "grey ", 3: "colour "}.get(channels, "")
         counted = (f"{kind}picture{'s' * (self.num_records > 1)}" if self.unit is None else
                    f"units by {self.unit} with {kind}pictures")
-        return f"{self.num_records:,} {counted} of {height} x {width} in {self.num_classes:,} classes"
+        classes = "1 class" if self.num_classes == 1 else f"{self.num_classes:,} classes"
+        return f"{self.num_records:,} {counted} of {height} x {width} in {classes}"
 
 
 class Suitability(NamedTuple):

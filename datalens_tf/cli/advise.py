@@ -83,13 +83,21 @@ def expectation(facts: DataFacts, epsilon: float, method: str) -> list[tuple[str
         return [("worth", f"nothing like it was measured with {method}")]
     row = found.nearest
     minutes = max(1, math.ceil(advice.minutes(facts, found) * slowness()))
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    takes = f"{minutes} minute{'s' * (minutes > 1)}" if minutes < 120 else f"{math.ceil(minutes / 60)} hours"
+    memory, whole = advice.memory(facts), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    largest = advice.largest_measured(facts, method)
+    warnings = ["Most of what these images show will be noise."] * found.is_noise
+    if largest is not None:
+        warnings.append(f"No pictures as large were measured: {largest[0]} x {largest[1]} at most. Choose a smaller "
+                        "--image_size, unless you can try it.")
+    if memory > whole:
+        warnings.append("That does not fit into the memory of this machine: choose a smaller --image_size.")
     rows = [("worth", in_words(found)),
             ("nearest run", f"{row.accuracy:.2f} on {row.dataset}, {row.facts}, at epsilon {row.epsilon:g} (real "
                             f"pictures: {row.real_accuracy:.2f})"),
-            ("time", f"about {minutes} minute{'s' * (minutes > 1)}, by that run and the speed of this machine now"),
-            ("memory", f"up to about {advice.memory(facts):.1f} GiB, of the {whole:.1f} GiB of this machine")]
-    return rows[:1] + [("warning", "Most of what these images show will be noise.")] * found.is_noise + rows[1:]
+            ("time", f"about {takes}, by that run and the speed of this machine now"),
+            ("memory", f"up to about {memory:.1f} GiB, of the {whole:.1f} GiB of this machine")]
+    return rows[:1] + [("warning", text) for text in warnings] + rows[1:]
 
 
 def in_words(found: advice.Expectation) -> str:

@@ -31,6 +31,8 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--unit", default=None, metavar="NAME",
                         help="whose pictures are protected together, as in train")
     common.add_picture_arguments(parser)
+    parser.add_argument("--skip_unreadable", action="store_true", default=False,
+                        help="as in train; files that cannot be read are listed with and without it")
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -160,7 +160,7 @@ def _doctor(args: argparse.Namespace) -> None:
     """Prints a line for each finding; raises BrokenInstallationError where something is broken."""
     broken = []
     for finding in findings(args.data_dir):
-        print(f"{finding.mark:<7} {finding.name:<16}{_text.printable(finding.text)}", flush=True)
+        print(f"{finding.mark:<7} {finding.name:<17}{_text.printable(finding.text)}", flush=True)
         broken += [finding.name] if finding.mark == "BROKEN" else []
     if broken:
         raise BrokenInstallationError(f"Broken: {', '.join(broken)}. The lines above say how to mend it.")

@@ -158,6 +158,9 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     _validate.one_of("split", split, datasets.SPLITS)
     source = _source_of(name)
     if source is None or name.endswith(":"):
+        if pathlib.Path(name).suffix.lower() == ".npy":
+            raise DataError(f"{name}: expected an .npz file, which has images and their classes: numpy.savez("
+                            f"{pathlib.Path(name).stem + '.npz'!r}, x=images, y=labels) writes one.")
         near = _files.did_you_mean(pathlib.Path(name.partition(":")[2] if source else name).expanduser())
         raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}, and paths of files and "
                         f"folders.{near or _validate.did_you_mean(name, known_datasets())}")

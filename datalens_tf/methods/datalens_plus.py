@@ -234,7 +234,8 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         found = []
         for text in str(self.candidates).split(","):
             source, _, rest = text.strip().partition(":")
-            _validate.one_of("candidates", source, tuple(self.SOURCES))
+            _validate.require(source in self.SOURCES, "candidates", self.candidates,
+                              f"to be of SOURCE:WARP with commas, with a SOURCE of {', '.join(self.SOURCES)}")
             numbers = numbers_of("candidates", rest.replace(":", ","))
             for number in numbers:
                 _validate.real("candidates", number)

@@ -153,6 +153,9 @@ def planned(request: Request) -> Plan:
     sound = _accepting(request, kinds, checked)  # Mistakes are told before data is loaded.
     place = sound.dataset if request.records is not None else data_registry.located(sound.dataset)
     name = request.data_name or _text.without_folders(place)
+    if "{owner}" in sound.dataset and not has_owners(sound):
+        raise InvalidArgumentError(f"Missing --num_owners: {{owner}} in --dataset {request.settings_of} stands for an "
+                                   "owner's number, so say how many owners there are.")
     if is_elsewhere(sound):
         return Plan(config=sound.replace(dataset=name), place=place, dataset=None, request=request)
     dataset, held_out = datasets.hold_out(request.load(sound, place), sound.holdout)
@@ -173,7 +176,7 @@ def planned(request: Request) -> Plan:
         raise InvalidArgumentError(f"{error}{way_out}") from error
     _check_teachers(config, facts, given)
     return Plan(config=config.replace(dataset=name), place=place, dataset=dataset, request=request, chosen=chosen,
-                warning=_noise(config, facts), held_out=held_out)
+                warning=_dealt_users(config, dataset) or _noise(config, facts), held_out=held_out)
 
 
 def resumed(request: Request, folder: pathlib.Path) -> Plan:
@@ -378,6 +381,14 @@ def _noise(config: MethodConfig, facts: DataFacts) -> str | None:
     return (f"Most of what the images show will be noise: expect at most {100 * found.high:.0f} % of what real "
             f"pictures teach a classifier, above guessing, from {facts} at epsilon {config.epsilon:g}. `datalens "
             "advise` says what would help.")
+
+
+def _dealt_users(config: MethodConfig, dataset: datasets.Dataset) -> str | None:
+    """The line that warns of users who are nobody, since nothing says whose the records are."""
+    if dataset.owners is not None or "num_users" not in declared(type(config)):
+        return None
+    return ("The data do not say whose each record is, so records are dealt to made-up users, and the guarantee is "
+            "about these. --unit names what says it.")
 
 
 def is_elsewhere(config: MethodConfig) -> bool:

@@ -16,6 +16,7 @@ from datalens_tf.planning import measured
 
 NOISE = 0.4  # Below it, most of what a classifier learns from the images is noise.
 _MARGIN = 0.25  # by which a worth may differ from that on a single other data set; of n of them, 1 / sqrt(n) of it
+_ENLARGED = 4  # Images of so many times the numbers of any that was measured may show nothing.
 _STEEPEST = 1 / math.log(10)  # Worth goes from nothing to all within ten times the signal, at the fastest.
 
 
@@ -60,7 +61,16 @@ def expected(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path |
               for dataset in {row.dataset for row in alike}]
     lows, highs = zip(*ranges)
     margin = _MARGIN / math.sqrt(len(ranges))
-    return Expectation(max(0.0, min(lows) - margin), min(1.0, max(highs) + margin), alike[0])
+    low = max(0.0, min(lows) - margin) if largest_measured(facts, method, path) is None else 0.0
+    return Expectation(low, min(1.0, max(highs) + margin), alike[0])
+
+
+def largest_measured(facts: DataFacts, method: str, path: pathlib.Path | None = None) -> tuple[int, int] | None:
+    """Height and width of the largest images in the method's runs, where these are far larger; else None."""
+    sizes = [row.facts for row in measured.rows(path) if row.method == method
+             and row.facts.image_shape[2] == facts.image_shape[2]]
+    largest = max(sizes, key=lambda one: one.dimension, default=facts)
+    return largest.image_shape[:2] if facts.dimension > _ENLARGED * largest.dimension else None
 
 
 def is_below_all(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None) -> bool:
@@ -91,7 +101,11 @@ def memory(facts: DataFacts) -> float:
 
 def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None
                ) -> list[tuple[str, Expectation]]:
-    """Changes that make images better, each with what is then expected, the best first."""
+    """Changes that make images better, each with what is then expected, the best first.
+
+    What is expected without them can be expected with them, too: fewer data sets may have been measured there.
+    """
+    now = expected(facts, epsilon, method, path)
     more = dataclasses.replace(facts, num_records=2 * facts.num_records)
     changes = [(f"{more.num_records:,} records", more, epsilon)]
     if facts.num_classes > 3:
@@ -100,7 +114,10 @@ def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path
     if epsilon < 10:
         changes.append((f"epsilon {min(10.0, 3 * epsilon):g}", facts, min(10.0, 3 * epsilon)))
     found = [(text, expected(other, budget, method, path)) for text, other, budget in changes]
-    return sorted(((text, there) for text, there in found if there is not None), key=lambda item: -item[1].low)
+    better = [(text, there if now is None else there._replace(low=max(now.low, there.low),
+                                                              high=max(now.high, there.high)))
+              for text, there in found if there is not None]
+    return sorted(better, key=lambda item: (-item[1].low, -item[1].high))
 
 
 def _read_off(points: list[tuple[float, float]], place: float) -> tuple[float, float]:

@@ -51,3 +51,16 @@ def test_fewer_records_than_were_ever_measured_are_said_to_give_noise(datalens):
     (["--num_records=9", "--method=datalens_pluss"], "datalens_plus"), ([], "--num_records")])
 def test_mistakes_are_one_line(datalens, words, text):
     refused(datalens("advise", *words), text)
+
+
+def test_far_larger_images_than_were_ever_measured_are_not_promised(datalens):
+    _, out, _ = datalens("advise", "--num_records=3000", "--color=grey", "--image_size=512", "--epsilon=3")
+    assert "  worth          0 to " in out and "28 x 28 at most" in out and "hours, by that run" in out
+    _, out, _ = datalens("advise", *WORDS)
+    assert "pictures as large" not in out and "memory of this machine:" not in out
+
+
+def test_images_that_do_not_fit_are_warned_of(datalens):
+    _, out, _ = datalens("advise", "--num_records=1000000000", "--color=grey", "--image_size=28", "--method=dp_merf",
+                         "--epsilon=0.000003")
+    assert "does not fit into the memory of this machine" in out

@@ -79,6 +79,15 @@ def test_what_was_measured_is_quoted_if_anything_was(datalens, tmp_path, monkeyp
     assert "0.61 on Toys" in out and "real pictures: 0.93" in out and "about" in out and "35 to 86 %" in out
 
 
+def test_it_takes_the_words_of_train(folder, datalens):
+    assert datalens("check", folder.root, "--skip_unreadable")[:2] == datalens("check", folder.root)[:2]
+
+
+def test_arrays_of_numpys_other_format_are_told_what_to_do(datalens, tmp_path):
+    np.save(tmp_path / "mine.npy", np.zeros([4, 8, 8]))
+    refused(datalens("check", tmp_path / "mine.npy"), "mine.npy: expected an .npz file", "numpy.savez('mine.npz'")
+
+
 def test_mistakes_are_one_line(datalens, tmp_path):
     refused(datalens("check", tmp_path / "nowhere"), "Unknown data set")
     refused(datalens("check", "digits", "--epsilon=-1"), "epsilon=-1")

@@ -61,4 +61,4 @@ def test_packages_are_compared_with_what_the_package_asks_for(monkeypatch):
 def test_threads_that_are_set_are_told(monkeypatch, datalens):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     status, out, _ = datalens("doctor")
-    assert status == 0 and "note    threads         OMP_NUM_THREADS=1 may leave cores without work" in out
+    assert status == 0 and "note    threads          OMP_NUM_THREADS=1 may leave cores without work" in out

@@ -85,3 +85,7 @@ def test_privacy_shows_what_tensorflow_privacy_states_of_a_released_generator(da
     refused(datalens("privacy", "--preset=mnist", "--epsilon=1", "--tensorflow_privacy"), "with --ledger")
     refused(datalens("privacy", ledger, "--ledger=checkpoints/fashion_mnist_eps1", "--tensorflow_privacy"),
             "one --ledger")
+
+
+def test_a_number_that_the_price_does_not_depend_on_is_refused(datalens):
+    refused(datalens("privacy", "--epsilon=1", "--num_records=5000"), "--num_records", "--method datalens_plus")

@@ -75,3 +75,19 @@ def test_classifiers_protect_units_as_well(arrays, tmp_path, datalens, words):
     assert statement["num_records"] == 30 and statement["unit"].startswith("one patient (all the images")
     assert not any(says(text, 613) for text in public_texts(tmp_path / "run"))
     assert "30 units" in out
+
+
+def test_made_up_users_are_warned_of(arrays, tmp_path, datalens):
+    """Records of nobody are dealt to users who do not exist, whom the guarantee is about."""
+    words = ["train", f"--dataset=npz:{arrays}", "--method=fed_avg_gan", "--epsilon=3", "--num_steps=1",
+             "--num_users=20", "--no_evaluation", "--quiet"]
+    warned = "records are dealt to made-up users"
+    assert warned in datalens(*words, "--output_dir", tmp_path / "nobody")[2]
+    _, _, err = datalens(*[word for word in words if "num_users" not in word], "--unit=patient", "--output_dir",
+                         tmp_path / "patients")
+    assert warned not in err
+
+
+def test_owners_without_their_number_are_told(tmp_path, datalens):
+    refused(datalens("train", f"--dataset=npz:{tmp_path}/{{owner}}.npz", "--epsilon=1", "--output_dir", tmp_path / "r"),
+            "Missing --num_owners", "{owner}")

@@ -530,7 +530,7 @@ def test_a_large_budget_goes_to_clusters():
 @pytest.mark.parametrize("changes, message", [
     ({"candidates": "moments:-1"}, "candidates"), ({"candidates": "moments:0:-1"}, "candidates"),
     ({"candidates": "moments:0:0.1:2"}, "candidates"), ({"candidates": "moments"}, "candidates"),
-    ({"candidates": "other:1"}, "candidates='other' to be one of moments, embedding, both"),
+    ({"candidates": "other:1"}, "candidates='other:1' to be of SOURCE:WARP with commas"),
     ({"candidates": "moments:inf"}, "candidates"), ({"candidates": ""}, "candidates"),
     ({"selection_charges": 0}, "selection_charges"), ({"candidates": "both:1"}, "selection_charges"),
     ({"candidates": "embedding:0,embedding:1", "learned_share": 0.0}, "mean_charges=6 to be 0"),

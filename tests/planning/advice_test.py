@@ -77,6 +77,21 @@ def test_what_helps_is_ordered_by_what_it_brings(table):
     assert all("epsilon" not in text for text, _ in advice.what_helps(facts(1000), 10.0, "m", table))
 
 
+def test_what_helps_never_promises_less_than_there_is(table):
+    """Twice the records lie between fewer data sets' runs here, of lower worth."""
+    table.write_text(HEAD + "A,1000,2,28,28,1,1,m,0.74,0.75,1\nB,4000,2,28,28,1,1,m,0.6,0.75,1\n")
+    now = advice.expected(facts(1200), 1.0, "m", table)
+    for _, there in advice.what_helps(facts(1200), 1.0, "m", table):
+        assert there.low >= now.low and there.high >= now.high
+
+
+def test_nothing_is_sure_of_far_larger_images(table):
+    large = dataclasses.replace(facts(2000), image_shape=(57, 56, 1))
+    assert advice.expected(large, 1.0, "m", table).low == 0
+    assert advice.largest_measured(large, "m", table) == (28, 28)
+    assert advice.largest_measured(dataclasses.replace(large, image_shape=(56, 56, 1)), "m", table) is None
+
+
 def test_the_packages_table_predicts_what_it_does_not_contain(tmp_path):
     """Of each data set by the others: the worth is in the range that is stated, for 19 runs of 20 at least."""
     with measured.TABLE.open(encoding="utf-8", newline="") as file:

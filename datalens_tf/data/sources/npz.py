@@ -52,8 +52,9 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
             raise DataError(f"{name}: cannot be read as an .npz archive of plain arrays, as numpy.savez makes them: "
                             f"{first_line(error)}.") from error
         if needed not in arrays:
-            way_out = " Give --unlabelled if there are no classes." if needed == labels else ""
-            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got no {needed}: "
+            way_out = " Pictures without classes need --unlabelled." if needed == labels else ""
+            got = f"no {needed}" + (f" among {listed(sorted(known))}" if known else "")
+            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got {got}: "
                             f"numpy.savez(file, {images}=images, {labels}=labels) writes them.{way_out}")
         return arrays
 

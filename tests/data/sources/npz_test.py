@@ -53,14 +53,16 @@ class TestNpz:
             load_dataset, f"npz:{tmp_path}/data.npz", split="test")
 
     def test_missing_array_and_missing_file(self, tmp_path):
+        np.savez(tmp_path / "data.npz", images=images_of(2), labels=[0, 1])
+        assert "got no y among images, labels: " in refused(load_dataset, f"npz:{tmp_path}/data.npz")
         np.savez(tmp_path / "data.npz", x=images_of(2))
-        assert "got no y" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
+        assert "got no y among x" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
         assert f"no file {tmp_path}/other.npz" in refused(load_dataset, f"npz:{tmp_path}/other.npz")
 
     @pytest.mark.parametrize("name", ["x", "x_train"])
     def test_records_of_one_class_need_no_labels(self, tmp_path, name):
         np.savez(tmp_path / "data.npz", **{name: images_of(3)}, patient=[7, 3, 7], x_test=images_of(2, seed=1))
-        assert "Give --unlabelled if there are no classes" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
+        assert "Pictures without classes need --unlabelled" in refused(load_dataset, f"npz:{tmp_path}/data.npz")
         train, test = (load_dataset(f"npz:{tmp_path}/data.npz", split=split, pictures=Pictures(unlabelled=True),
                                     unit="patient") for split in ("train", "test"))
         np.testing.assert_array_equal(train.images, images_of(3))
