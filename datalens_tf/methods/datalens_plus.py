@@ -405,28 +405,35 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         return network
 
     def _stages(self, num_records: int) -> list[Stage]:
-        config, (features, fit) = self.config, super()._stages(num_records)
-        # Of a small classifier, which learns from an image in three times what it takes to see it.
-        seen, image = 3 * config.selection_images * config.selection_epochs, 6e-6 * config.features_dimension
-        released = self._work_of_moments(num_records)
-        if config.embedding_charges:
-            network = 2 * seen * image if config.learned_share else 0.0
-            released += network + _validate.known("work", features.work)
+        config, (release, fit) = self.config, super()._stages(num_records)
         if config.prototype_charges:
-            released += num_records * config.num_networks * config.network_work
             fit = Stage("fit", 3 * config.fit_steps * config.data.num_classes * config.num_prototypes
                         * config.network_work)
-        stages = [Stage("release", released, charged=True)] + [fit] * bool(
-            config.embedding_charges or config.prototype_charges)
+        stages = [release] + [fit] * bool(config.embedding_charges or config.prototype_charges)
         if config.selection_charges:
-            stages.append(Stage("choose", len(config.choices) * (seen + num_records) * image, charged=True))
+            trained, image = self._classifier_work()
+            stages.append(Stage("choose", len(config.choices) * (trained + num_records * image), charged=True))
         return stages
 
-    def _work_of_moments(self, num_records: int) -> float:
-        """Billions of operations of sums of products, their noise, and their eigenvectors, nearly."""
-        config, size = self.config, self.config.moments_dimension
-        sums = 1 if config.share_covariance or config.num_clusters > 1 else config.data.num_classes
-        return 1e-9 * size**2 * (2 * num_records + sums * (5e4 + 8 * size)) if config.mean_charges else 0.0
+    def _release_work(self, num_records: int) -> list[float]:
+        config, work = self.config, []
+        if config.mean_charges:  # Nearly all of it is the last one's: sums of products, their noise and eigenvectors.
+            size = config.moments_dimension
+            sums = 1 if config.share_covariance or config.num_clusters > 1 else config.data.num_classes
+            before = len(config.release_charges) - sum(map(bool, (
+                config.prototype_charges, config.embedding_charges, config.selection_charges)))
+            work = [0.0] * (before - 1) + [1e-9 * size**2 * (2 * num_records + sums * (5e4 + 8 * size))]
+        if config.prototype_charges:
+            work.append(num_records * config.num_networks * config.network_work)
+        if config.embedding_charges:
+            network = 2 * self._classifier_work()[0] if config.learned_share else 0.0
+            work += [network + features for features in super()._release_work(num_records)]
+        return work
+
+    def _classifier_work(self) -> tuple[float, float]:
+        """Billions of operations to train a small classifier, which learns in three times what seeing takes; to see."""
+        config, image = self.config, 6e-6 * self.config.features_dimension
+        return 3 * config.selection_images * config.selection_epochs * image, image
 
     def _chosen(self, records: datasets.Dataset | Elsewhere, fitted: Fitted, releases: paid_releases.Releases
                 ) -> int | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import math
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from etils import epy
@@ -247,7 +248,9 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
                 after.callback(dataset.close)
             if owners is not None:
                 owners.open(config, self.folder.private / "owners", largest)
-            releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional, self._computing,
+            work = self._release_work(config.known_records(dataset.num_units))
+            releases = paid_releases.Releases(config, self.folder, ledger, config.num_optional,
+                                              functools.partial(self._computing, work),
                                               lambda epsilon: self._tell("on_spent", epsilon), owners)
             generator, guarantee = self._made(
                 dataset if isinstance(dataset, Elsewhere) else datasets.usable_only(dataset), releases)
@@ -259,20 +262,27 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
             config, guarantee, ledger, releases.num_burnt, releases.noise, dataset.num_units)
 
     @contextlib.contextmanager
-    def _computing(self, release: int) -> Iterator[None]:
-        """The context that the exact sums of a release are computed within."""
+    def _computing(self, work: Sequence[float], release: int) -> Iterator[None]:
+        """The context that the exact sums of a release are computed within, given the work of all."""
         plan = self.config.release_charges
-        if release <= len(plan) - self.config.num_optional:
-            self._tell("on_progress", f"{release} of {len(plan)}", (release - 1) / len(plan))
+        if release <= len(work):
+            self._tell("on_progress", f"{release} of {len(plan)}", sum(work[:release - 1]) / sum(work))
         with self._ending_at_once(f"before release {release} of {len(plan)} was paid", self.folder.path):
             yield
 
+    def _features_work(self) -> float:
+        """Billions of operations for the random features of an image."""
+        return 2e-9 * self.config.features_dimension * self.config.num_features
+
+    def _release_work(self, num_records: int) -> list[float]:
+        """Billions of operations for each release of the stage of this name, in order."""
+        return [num_records * self._features_work()]
+
     def _stages(self, num_records: int) -> list[Stage]:
         config = self.config
-        features = 2e-9 * config.features_dimension * config.num_features  # of an image
-        return [Stage("release", num_records * features, charged=True),
+        return [Stage("release", sum(self._release_work(num_records)), charged=True),
                 Stage("fit", 3 * config.fit_steps * config.batch_size * (
-                    features + self._image_work() / config.features_square**2))]
+                    self._features_work() + self._image_work() / config.features_square**2))]
 
     def _fitted(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases,
                 features: sum_questions.FeatureMap) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:

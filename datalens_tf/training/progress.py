@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # Loaded where there is a terminal, or records.
 
 FIRST_SECONDS = 3.0  # A command that is refused before has said one line.
 LINE_SECONDS = 9.5  # between two plain lines, so that it is never silent for ten
+_PACE = 0.05  # share of a stage that tells its pace better than an estimate does
 _TICK = 0.25  # seconds, after which the thread looks again
 
 
@@ -236,7 +237,8 @@ class Progress(Callback):
             return part.estimate
         now = self._clock()
         for done, since in filter(None, (part.first, part.begun if part.estimate is None else None)):
-            if part.done > done and part.heard > since:
+            least = 0.0 if part.estimate is None else _PACE
+            if part.done > done + least and part.heard > since:
                 left = (part.heard - since) / (part.done - done) * (1 - part.done)
                 return max(left - (now - part.heard), 0.1 * left)
         elapsed = part.seconds + now - part.since

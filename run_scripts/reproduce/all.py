@@ -166,7 +166,7 @@ def minutes_of(cell: Cell, runs_dir: pathlib.Path) -> tuple[float, str]:
 
 def _kind(cell: Cell) -> str:
     """Runs of a method that take about as long."""
-    kind = "colour" if cell.dataset in paper_tables.COLOUR else "grey"
+    kind = "grey" if cell.dataset in paper_tables.GREY else "colour"
     return f"{kind}, 1/10 of the teachers" if paper_tables.has_few_teachers(cell) else (
         f"{kind}, exported anew" if cell.export_of else kind)
 

@@ -71,7 +71,7 @@ def has_few_teachers(cell: Cell) -> bool:
 
 def estimate(cell: Cell) -> float:
     """Minutes that training and evaluation take, where no such run is recorded."""
-    training: float = 0 if cell.export_of else _MINUTES[cell.method][cell.dataset in COLOUR]
+    training: float = 0 if cell.export_of else _MINUTES[cell.method][cell.dataset not in GREY]
     if has_few_teachers(cell):
         training *= 0.15
     return min(training, cell.max_minutes or training) + _MINUTES_OF_EVALUATION

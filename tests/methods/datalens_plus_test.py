@@ -550,3 +550,14 @@ def test_a_large_budget_goes_to_clusters():
 def test_bad_settings_are_refused(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         DataLensPlusConfig(**changes)
+
+
+@pytest.mark.parametrize("config", [CONFIG, DataLensPlusConfig.for_budget(10.0), DataLensPlusConfig(epsilon=1.0)],
+                         ids=["tiny", "clusters", "default"])
+def test_every_release_has_its_work(config, tmp_path):
+    """By which the time left is told: the stage lasts as long as its releases."""
+    config = config.replace(image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
+    run = datalens_plus.DataLensPlus(config, run_dir=tmp_path)
+    work = run._release_work(60_000)
+    assert len(work) == len(config.release_charges) - config.num_optional and min(work) >= 0
+    assert run._stages(60_000)[0].work == sum(work) > 0

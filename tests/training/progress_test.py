@@ -124,6 +124,20 @@ def test_the_pace_of_a_stage_replaces_its_estimate():
     assert progress.seconds_left() == pytest.approx(30 * 4 + 20)
 
 
+def test_the_first_few_percent_do_not_replace_an_estimate():
+    """Small releases come first, and one that takes nearly all of the time; its end is no matter of seconds."""
+    clock = Clock()
+    progress = Progress(stream=Lines(clock), clock=clock)
+    progress.on_plan("", [Stage("release", 3000.0)])
+    progress.on_stage("release")
+    progress.on_progress("1 of 3", 0.0)
+    clock.now += 30
+    progress.on_progress("3 of 3", 0.02)
+    assert progress.seconds_left() == pytest.approx(270)
+    clock.now += 100
+    assert progress.seconds_left() == pytest.approx(170)
+
+
 def test_nothing_is_promised_where_nothing_is_known():
     clock = Clock()
     progress = Progress(stream=Lines(clock), clock=clock)
