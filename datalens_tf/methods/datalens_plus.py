@@ -503,6 +503,5 @@ class Fitted:
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, without grain: uint8 [Y, per_class, H, W, C], one row per class."""
-        data, smooth = self._config.data, _validate.known("candidate", self._smooth, "to be chosen first")
-        images, _ = posing.draw(smooth, data, rng.stream(self._config.seed, "grid"), data.num_classes * per_class)
-        return images.reshape(per_class, data.num_classes, *data.image_shape).swapaxes(0, 1)
+        smooth = _validate.known("candidate", self._smooth, "to be chosen first")
+        return posing.grid(smooth, self._config, per_class)

@@ -223,9 +223,8 @@ class PrototypeStudent:
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, uint8 [Y, per_class, H, W, C], one row per class."""
-        data, source = self._config.data, warps.WarpedGenerator(self._config.data.image_shape, [self.released()], 0.0)
-        images, _ = posing.draw(source, data, rng.stream(self._config.seed, "grid"), data.num_classes * per_class)
-        return images.reshape(per_class, data.num_classes, *data.image_shape).swapaxes(0, 1)
+        source = warps.WarpedGenerator(self._config.data.image_shape, [self.released()], 0.0)
+        return posing.grid(source, self._config, per_class)
 
     def variables(self) -> list[tf.Variable]:
         """All there is to save."""

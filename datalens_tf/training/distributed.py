@@ -9,6 +9,7 @@ Where actors belong to data owners who keep their records (`config.num_owners`),
 never answers with votes, only with votes plus its share of the noise, after charging a ledger of its own.
 """
 
+import collections
 import contextlib
 import dataclasses
 import fcntl
@@ -16,7 +17,7 @@ import itertools
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import IO, Any
 
 import dp_accounting
@@ -285,45 +286,60 @@ class Actors:
           DataLensError: whatever an actor raised of these.
         """
         answers: dict[int, Any] = {}
-        losses = [0] * len(self)
-        while not self._all_answered(answers, losses, request, check, progress):
-            pass
+        losses: collections.Counter[int] = collections.Counter()
+        while lost := self._round(request, answers, progress):
+            losses.update(lost)
+            for number in lost:
+                if losses[number] > _REPLACEMENTS:
+                    raise ActorError(f"Actor {number} died or was silent for {self._timeout / 60:g} minutes "
+                                     f"{losses[number]} times in one round. Nothing is lost: see to its machine, then "
+                                     "continue with --resume.")
+                check(self._replace(number))
         return [answers[number] for number in range(len(self))]
 
     def ask_once(self, request: _Request, check: Callable[[Any], None]) -> list[Any] | None:
         """`ask` that asks nobody again: None where an actor was lost and replaced."""
         answers: dict[int, Any] = {}
-        complete = self._all_answered(answers, [0] * len(self), request, check, lambda fraction: None)
-        return [answers[number] for number in range(len(self))] if complete else None
+        lost = self._round(request, answers)
+        for number in lost:
+            check(self._replace(number))
+        return None if lost else [answers[number] for number in range(len(self))]
 
     def ask_most(self, request: _Request) -> dict[int, Any]:
-        """`ask` that goes on without those who fail too often: the others' answers, by number of actor."""
+        """`ask` that goes on without those who fail too often, however they fail: the others' answers, by number."""
         answers: dict[int, Any] = {}
-        losses = [0] * len(self)
-        with contextlib.suppress(ActorError):
-            while not self._all_answered(answers, losses, request, lambda answer: None, lambda fraction: None):
-                pass
+        losses: collections.Counter[int] = collections.Counter()
+        given_up: set[int] = set()
+        while lost := self._round(request, answers, without=given_up, forgiving=True):
+            losses.update(lost)
+            for number in lost:
+                given_up.add(number)
+                if losses[number] <= _REPLACEMENTS:
+                    with contextlib.suppress(ActorError):  # It cannot even be started.
+                        self._replace(number)
+                        given_up.remove(number)
         return answers
 
-    def _all_answered(self, answers: dict[int, Any], losses: list[int], request: _Request,
-                      check: Callable[[Any], None], progress: Callable[[float], None]) -> bool:
-        """Asks those who have not answered, adds what they answer, replaces who is lost; whether nobody is."""
+    def _round(self, request: _Request, answers: dict[int, Any],
+               progress: Callable[[float], None] = lambda fraction: None, without: Collection[int] = (),
+               forgiving: bool = False) -> list[int]:
+        """Asks those who have not answered, and adds what they answer; the numbers of those who were lost.
+
+        Args:
+          request, progress: see `ask`.
+          answers: by number of actor.
+          without: numbers of those who are not asked.
+          forgiving: whether whoever fails for a reason that is none of ours is lost, too.
+        """
         asked = {}
-        for number in set(range(len(self))) - set(answers):
-            method, arguments = request(number)
-            asked[getattr(self._handles[number], method).remote(*arguments)] = number
-        for number, answer in self._answers(asked):
+        for number in range(len(self)):
+            if number not in answers and number not in without:
+                method, arguments = request(number)
+                asked[getattr(self._handles[number], method).remote(*arguments)] = number
+        for number, answer in self._answers(asked, forgiving):
             answers[number] = answer
             progress(len(answers) / len(self))
-        lost = set(range(len(self))) - set(answers)
-        for number in lost:
-            losses[number] += 1
-            if losses[number] > _REPLACEMENTS:
-                raise ActorError(f"Actor {number} died or was silent for {self._timeout / 60:g} minutes "
-                                 f"{losses[number]} times in one round. Nothing is lost: see to its machine, then "
-                                 "continue with --resume.")
-            check(self._replace(number))
-        return not lost
+        return [number for number in asked.values() if number not in answers]
 
     def put(self, value: Any) -> Any:
         """Stores what all actors will read once per machine."""
@@ -338,8 +354,11 @@ class Actors:
         if self._ours:
             self._ray.shutdown()
 
-    def _answers(self, asked: dict[Any, int]) -> Iterator[tuple[int, Any]]:
-        """Yields (number, answer) of those that answer in time; errors of ours are raised, lost actors left out."""
+    def _answers(self, asked: dict[Any, int], forgiving: bool = False) -> Iterator[tuple[int, Any]]:
+        """Yields (number, answer) of those that answer in time; errors are raised, but lost actors left out.
+
+        Where it is `forgiving`, only errors of ours are raised.
+        """
         errors = self._ray.exceptions
         pending, deadline = list(asked), time.monotonic() + self._timeout
         while pending:
@@ -351,7 +370,8 @@ class Actors:
             except errors.RayTaskError as error:
                 if isinstance(error.cause, DataLensError):
                     raise error.cause from None
-                raise ActorError(f"Actor {asked[done[0]]} failed: {error.cause!r}.") from error
+                if not forgiving:
+                    raise ActorError(f"Actor {asked[done[0]]} failed: {error.cause!r}.") from error
             except (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError):
                 pass
 

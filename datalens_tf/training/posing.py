@@ -56,6 +56,13 @@ def _choices(config: MethodConfig) -> int:
     return config.output_choices if config.data.num_classes > 1 else 1
 
 
+def grid(generator: tf.Module, config: MethodConfig, per_class: int) -> np.ndarray:
+    """Images to look at of a generator of normal latents, uint8 [Y, per_class, H, W, C], one row per class."""
+    data = config.data
+    images, _ = draw(generator, data, rng.stream(config.seed, "grid"), data.num_classes * per_class)
+    return images.reshape(per_class, data.num_classes, *data.image_shape).swapaxes(0, 1)
+
+
 def draw(generator: tf.Module, data: DataSpec, stream: np.random.Generator, count: int
          ) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 [count, H, W, C] of a generator of normal latents, and their labels [count], in turn."""
