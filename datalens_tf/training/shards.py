@@ -25,7 +25,7 @@ from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.shards import shard_names
 from datalens_tf.errors import DataError, InvalidArgumentError
-from datalens_tf.training.distributed import Actors
+from datalens_tf.training.actors import Actors
 from datalens_tf.training.questions import Elsewhere, Question
 
 _EXACT = 2**53  # The largest integer up to which float64 holds all.

@@ -47,7 +47,8 @@ from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.discrete_gaussian import SLACK, DiscreteGaussianNoise, check_shares
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
-from datalens_tf.training.distributed import Actors, OwnersLedger, lock_folder
+from datalens_tf.training.actors import Actors
+from datalens_tf.training.distributed import OwnersLedger, lock_folder
 from datalens_tf.training.questions import Elsewhere, Question
 
 _MECHANISMS = (CorrectCounts, MeanEmbedding, SecondMoment)

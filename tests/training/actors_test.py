@@ -1,0 +1,112 @@
+"""Actors that are lost are replaced and asked again, and each failure costs what it must."""
+
+import types
+
+import pytest
+
+from datalens_tf.config import PerformanceOptions
+from datalens_tf.errors import ActorError
+from datalens_tf.training import actors
+
+
+class FakeRay:
+    """Stands for Ray: actors in this process that answer, die or fail as they are told, each time they are asked.
+
+    Args:
+      fates: by number of actor, what becomes of its requests in order: `dies`, `fails`, or an answer; the last one of
+        all that follow.
+    """
+
+    class exceptions:  # noqa: N801 (Ray's name)
+        class RayTaskError(Exception):
+            cause = ValueError("broken")
+
+        class RayActorError(Exception):
+            pass
+
+        ObjectLostError = NodeDiedError = RayActorError
+
+    def __init__(self, fates):
+        self.fates, self.started = {number: list(words) for number, words in fates.items()}, []
+
+    def remote(self, kind):
+        del kind
+        return self
+
+    def options(self, **given):
+        del given
+        return types.SimpleNamespace(remote=self.start)
+
+    def start(self, number, num_threads):
+        del num_threads
+        self.started.append(number)
+        return types.SimpleNamespace(work=types.SimpleNamespace(remote=lambda: (number, object())))
+
+    def wait(self, pending, timeout):
+        del timeout
+        return pending[:1], pending[1:]
+
+    def get(self, asked):
+        fates = self.fates[asked[0]]
+        fate = fates.pop(0) if len(fates) > 1 else fates[0]
+        if fate in ("dies", "fails"):
+            raise self.exceptions.RayActorError if fate == "dies" else self.exceptions.RayTaskError
+        return fate
+
+    def kill(self, handle):
+        pass
+
+    def cluster_resources(self):
+        return {}
+
+
+@pytest.fixture(name="make")
+def fixture_make(monkeypatch):
+    """Makes actors with these fates, and gives the Ray that they are of."""
+    def make(*fates):
+        ray = FakeRay(dict(enumerate(fates)))
+        monkeypatch.setattr(actors, "_connected", lambda count, options: (ray, False))
+        found = actors.Actors(len(fates), PerformanceOptions(distribute="ray"), kind=object)
+        for number in range(len(fates)):
+            found._handles[number] = found._spawn(number)
+        return found, ray
+
+    return make
+
+
+def work(number):
+    del number
+    return "work", ()
+
+
+def test_who_is_lost_is_started_again_and_asked_again(make):
+    found, ray = make(["dies", "dies", 1], [2])
+    told = []
+    assert found.ask(work, told.append) == [1, 2] and ray.started == [0, 1, 0, 0] and told == [None, None]
+
+
+def test_who_is_lost_too_often_ends_the_round_and_says_so(make):
+    found, _ = make([1], ["dies"])
+    with pytest.raises(ActorError, match="Actor 1 died or was silent for .* 4 times in one round"):
+        found.ask(work)
+
+
+def test_a_failure_that_is_no_loss_is_told(make):
+    found, _ = make([1], ["fails"])
+    with pytest.raises(ActorError, match="Actor 1 failed: ValueError"):
+        found.ask(work)
+
+
+def test_nobody_is_asked_for_noise_twice(make):
+    """A release whose noise one owner has drawn is burnt, not drawn again."""
+    found, ray = make([1, "dies"], ["dies", 2])
+    assert found.ask_once(work, lambda answer: None) is None and ray.started == [0, 1, 1]
+    assert ray.fates[0] == ["dies"]
+
+
+@pytest.mark.parametrize("fate", ["dies", "fails"])
+def test_one_who_is_given_up_costs_no_other_its_answer(make, fate):
+    """The last one dies in the round in which the first is given up, and is waited for all the same."""
+    found, ray = make([fate], [1], [fate, fate, fate, 2])
+    assert found.ask_most(work) == {1: 1, 2: 2}
+    assert ray.started == [0, 1, 2, 0, 2, 0, 2, 0, 2]
