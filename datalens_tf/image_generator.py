@@ -1,6 +1,6 @@
 """Private image generators as people write Python: `fit`, `sample`, `evaluate`, `save`, `load`, for all methods alike.
 
-Trains as the command line does, by the same `methods.runs`.
+Trains as the command line does, by the same `methods.plans`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from etils import epy
 from datalens_tf import _checksums, _files, _validate
 from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import DataWarning, InvalidArgumentError
-from datalens_tf.methods import registry, runs
+from datalens_tf.methods import plans, registry, runs
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
@@ -206,20 +206,20 @@ class ImageGenerator:
                                         if name in declared(PerformanceOptions)})
         with progresses.Progress(detail="normal" if progress else "quiet") as shown:
             shown.on_stage("load")
-            plan = runs.resumed(request, folder) if resume else runs.planned(request)
-            runs.check_options(plan.config, options)
+            plan = plans.resumed(request, folder) if resume else plans.planned(request)
+            plans.check_options(plan.config, options)
             if plan.chosen is not None and progress:
                 print(plan.chosen, file=sys.stderr)
             if plan.warning is not None:
                 warnings.warn(plan.warning, DataWarning, stacklevel=2)
-            runs.create(plan, folder)
+            plans.create(plan, folder)
             shown.epsilon = plan.config.epsilon
-            runs.train(plan, folder, options=options, callbacks=[shown])
+            plans.train(plan, folder, options=options, callbacks=[shown])
         self._folder, self._temporary = folder, temporary  # An earlier fit's folder lasts until another is there.
         self.__dict__.pop("_drawers", None)
         return self
 
-    def _request(self, images: Any, labels: Any, users: Any, units: Any) -> runs.Request:
+    def _request(self, images: Any, labels: Any, users: Any, units: Any) -> plans.Request:
         """The request for a run with these parameters."""
         classes = self._declared()
         given = {name: value for name, value in self.settings.items() if name not in declared(PerformanceOptions)}
@@ -238,7 +238,7 @@ class ImageGenerator:
                                        "their own: leave them out.")
         else:
             given["dataset"] = os.fspath(images)
-        return runs.Request(method=self.method, preset=self.preset, given=given, records=records,
+        return plans.Request(method=self.method, preset=self.preset, given=given, records=records,
                             data_dir=None if self.data_dir is None else os.fspath(self.data_dir),
                             pictures=self._pictures())
 

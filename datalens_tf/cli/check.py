@@ -13,7 +13,7 @@ from datalens_tf.accounting import delta as deltas
 from datalens_tf.cli import advise, common
 from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
 from datalens_tf.config import DataFacts
-from datalens_tf.methods import registry, runs
+from datalens_tf.methods import plans, registry
 
 with epy.lazy_imports():
     from datalens_tf.data import registry as data_registry
@@ -45,7 +45,7 @@ def _check(args: argparse.Namespace) -> None:
                       num_slots=public.num_slots, unit=public.unit)
     choice = registry.best(facts, args.epsilon)
     config = registry.config_class(choice.method).for_data(
-        facts, args.epsilon, {"delta": runs.usual_delta(place, facts.num_records)})
+        facts, args.epsilon, {"delta": plans.usual_delta(place, facts.num_records)})
     deltas.check_delta(config, facts.num_records)
     lines = ["PUBLIC", *_indented(_public(public, facts, config.delta)), "",
              "PRIVATE: do not share, it depends on single records", *_indented(_private(public, private)), "",

@@ -15,7 +15,7 @@ from datalens_tf.accounting import delta as deltas
 from datalens_tf.cli import running
 from datalens_tf.config import DataConfig, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
-from datalens_tf.methods import registry, runs
+from datalens_tf.methods import plans, registry, runs
 from datalens_tf.settings import COLORS, DEFAULT_COLOR, DEFAULT_IMAGE_SIZE
 
 with epy.lazy_imports():
@@ -61,7 +61,7 @@ def add_picture_arguments(parser: argparse.ArgumentParser, *, unlabelled: bool =
 def add_auto_delta(parser: argparse.ArgumentParser, text: str) -> None:
     """Lets `--delta`, a flag that the parser has, be `auto`, too; the text is its help."""
     def read(word: str) -> float | str:
-        return runs.AUTO if word.lower() == runs.AUTO else float(word)
+        return plans.AUTO if word.lower() == plans.AUTO else float(word)
 
     read.__name__ = "float"  # Named in argparse's message.
     action = next(action for action in parser._actions if action.dest == "delta")
@@ -71,12 +71,12 @@ def add_auto_delta(parser: argparse.ArgumentParser, text: str) -> None:
 
 def without_auto_delta(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that were given, but for a delta that only the data tell; one that is resumed has it as a number."""
-    return {name: value for name, value in given.items() if (name, value) != ("delta", runs.AUTO)}
+    return {name: value for name, value in given.items() if (name, value) != ("delta", plans.AUTO)}
 
 
 def with_auto_delta(args: argparse.Namespace, config: C, num_records: int) -> C:
     """The settings of a new run, with the delta that follows from n where `--delta auto` asks for it."""
-    if args.resume or getattr(args, "delta", None) != runs.AUTO:
+    if args.resume or getattr(args, "delta", None) != plans.AUTO:
         return config
     return config.replace(delta=deltas.automatic(config.known_records(num_records)))
 
@@ -138,7 +138,7 @@ def preset_help() -> str:
 
 def preset_config(args: argparse.Namespace) -> MethodConfig:
     """The preset for the budget, by default the smallest one that it was made for."""
-    return runs.preset_config(getattr(args, "preset", None) or args.dataset,
+    return plans.preset_config(getattr(args, "preset", None) or args.dataset,
                               getattr(args, "method", registry.DEFAULT), vars(args))
 
 

@@ -15,7 +15,7 @@ from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import registry
-from datalens_tf.methods import runs
+from datalens_tf.methods import plans, runs
 
 with epy.lazy_imports():
     import numpy as np
@@ -152,7 +152,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     if held_out is not None and split == "holdout":
         test = held_out
     elif beside is not None and own is not None:
-        test = runs.load_test(beside, data_dir, classes, _pictures(args, beside, config, None, False), trained_on=own)
+        test = plans.load_test(beside, data_dir, classes, _pictures(args, beside, config, None, False), trained_on=own)
         test = dataclasses.replace(test, name=_text.without_folders(beside))
     else:
         test = load("test")

@@ -16,7 +16,7 @@ from datalens_tf.cli import common, evaluation, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings, table
 from datalens_tf.config import MethodConfig, PerformanceOptions, VotingConfig
 from datalens_tf.errors import DataLensError, InvalidArgumentError
-from datalens_tf.methods import registry, runs
+from datalens_tf.methods import plans, registry, runs
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
@@ -52,7 +52,7 @@ def _add_arguments(parser: Parser) -> None:
     else:
         about = registry.methods()[method]
         parser.description = f"Method {method}. {about.summary} Choose this when {about.choose_when}."
-        parser.explain_unknown = functools.partial(runs.no_setting_of, method=method)
+        parser.explain_unknown = functools.partial(plans.no_setting_of, method=method)
 
 
 def _named_method(words: Sequence[str]) -> str | None:
@@ -111,7 +111,7 @@ def _train(args: argparse.Namespace) -> None:
     options = PerformanceOptions(**given_settings(args, PerformanceOptions))
     with running.interruptible(args, "train", folder) as stopper:
         with running.shown(args, folder) as shown:
-            plan = runs.resumed(request(args), folder) if args.resume else runs.planned(request(args))
+            plan = plans.resumed(request(args), folder) if args.resume else plans.planned(request(args))
             test = None if args.no_evaluation else _testing_records(plan, folder)
             statement = _trained(args, folder, plan, options, shown, stopper)
         _print_guarantee(plan, folder, statement)
@@ -125,7 +125,7 @@ def _train(args: argparse.Namespace) -> None:
         print(running.last_screen(folder, plan.place, statement, tested=test is not None))
 
 
-def _testing_records(plan: runs.Plan, folder: pathlib.Path) -> datasets.Dataset | None:
+def _testing_records(plan: plans.Plan, folder: pathlib.Path) -> datasets.Dataset | None:
     """Real records to measure the images of a run on at its end; None where nothing is to be measured.
 
     Nothing is where there are no such records, or no classes to tell apart, and where a run was measured before.
@@ -133,7 +133,7 @@ def _testing_records(plan: runs.Plan, folder: pathlib.Path) -> datasets.Dataset 
     Raises:
       DataLensError: records that somebody asks to measure on do not serve.
     """
-    test = runs.testing_records(plan)
+    test = plans.testing_records(plan)
     if test is None or plan.dataset is None or results.result_file(folder).exists():
         return None
     is_asked = plan.held_out is not None or plan.request.test_dataset is not None
@@ -147,7 +147,7 @@ def _testing_records(plan: runs.Plan, folder: pathlib.Path) -> datasets.Dataset 
     return None
 
 
-def _print_guarantee(plan: runs.Plan, folder: pathlib.Path, statement: Mapping[str, Any]) -> None:
+def _print_guarantee(plan: plans.Plan, folder: pathlib.Path, statement: Mapping[str, Any]) -> None:
     """Prints what is guaranteed, and where that is written."""
     guarantee = statement["title"]
     if statement["private"]:
@@ -158,35 +158,35 @@ def _print_guarantee(plan: runs.Plan, folder: pathlib.Path, statement: Mapping[s
     print(f"{guarantee}{steps}\nstatement {files.statement_text}\npicture {files.samples_png}", flush=True)
 
 
-def request(args: argparse.Namespace) -> runs.Request:
+def request(args: argparse.Namespace) -> plans.Request:
     """The request that the flags make."""
     method = getattr(args, "method", None)
     kinds = registry.config_classes().values() if method is None else [registry.config_class(method)]
     names = {name for kind in kinds for name in declared(kind)} - {"method"}
-    return runs.Request(
+    return plans.Request(
         method=method, preset=getattr(args, "preset", None), data_name=args.data_name, data_dir=args.data_dir,
         given={name: value for name, value in vars(args).items() if name in names},
         test_dataset=args.test_dataset,
         pictures=datasets.Pictures(image_size=args.image_size, color=args.color, unlabelled=args.unlabelled))
 
 
-def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: runs.Plan, options: PerformanceOptions,
+def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: plans.Plan, options: PerformanceOptions,
              shown: progress.Progress, stopper: running.Stopper) -> dict[str, Any]:
     """Trains, or continues; returns the statement of the run."""
-    runs.check_options(plan.config, options)
+    plans.check_options(plan.config, options)
     if isinstance(plan.config, VotingConfig):
         common.one_core_per_operation(options.num_threads or os.cpu_count() or 1)
     if plan.chosen is not None and not args.quiet:
         print(plan.chosen, flush=True)
     if plan.warning is not None:
         print(f"datalens: warning: {plan.warning}", file=sys.stderr, flush=True)
-    runs.create(plan, folder)
+    plans.create(plan, folder)
     if not args.resume:
         common.say_defaults(args, plan.place)
     if plan.dataset is not None:
         common.say_unreadable(folder, plan.config.skip_unreadable)
     shown.epsilon = plan.config.epsilon
-    run = runs.train(plan, folder, options=options, callbacks=[shown],
+    run = plans.train(plan, folder, options=options, callbacks=[shown],
                      on_begin=lambda synthesizer: setattr(stopper, "request_stop", synthesizer.request_stop))
     return run.privacy_statement()
 

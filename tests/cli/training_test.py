@@ -21,7 +21,7 @@ from datalens_tf.cli.parser import given_settings
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.sources import tfds
 from datalens_tf.evaluation import context, evaluate
-from datalens_tf.methods import runs
+from datalens_tf.methods import plans
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, preset
 from tests.cli.commands import TINY, on_step, refused
@@ -62,7 +62,7 @@ def test_settings_of_a_method_are_those_for_the_budget(dataset, epsilon, cluster
     _, args = cli.parse(["train", "--method=datalens_plus", f"--dataset={dataset}", f"--epsilon={epsilon}",
                          "--output_dir=R", "--fit_steps=7"])
     kind = config_class("datalens_plus")
-    config = runs.fresh_config(training.request(args), kind, given_settings(args, kind))
+    config = plans.fresh_config(training.request(args), kind, given_settings(args, kind))
     assert (config.num_clusters, config.dataset, config.fit_steps) == (clusters, dataset, 7)
 
 

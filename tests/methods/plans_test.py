@@ -6,7 +6,7 @@ import pytest
 from datalens_tf.accounting import delta
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
-from datalens_tf.methods import runs
+from datalens_tf.methods import plans, runs
 from datalens_tf.planning import measured
 
 HEAD = "dataset,num_records,num_classes,height,width,channels,epsilon,method,accuracy,real_accuracy,minutes\n"
@@ -14,49 +14,49 @@ HEAD = "dataset,num_records,num_classes,height,width,channels,epsilon,method,acc
 
 def request(tmp_path, **more):
     images = np.random.default_rng(0).integers(0, 256, (60, 8, 8, 1), np.uint8)
-    return runs.Request(method="dp_merf", given={"dataset": "mine", "epsilon": 1.0}, data_dir=str(tmp_path),
+    return plans.Request(method="dp_merf", given={"dataset": "mine", "epsilon": 1.0}, data_dir=str(tmp_path),
                         records=as_dataset(images, np.arange(60) % 3, 3, name="mine"), **more)
 
 
 def test_a_resumed_run_knows_the_folder_of_its_data_set(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
-    plan = runs.planned(request("data"))
-    files = runs.create(plan, tmp_path / "run")
+    plan = plans.planned(request("data"))
+    files = plans.create(plan, tmp_path / "run")
     files.config.write_text(plan.config.to_json())
     assert runs.read_sources(tmp_path / "run") == {"dataset": "mine", "data_dir": str(tmp_path / "data")}
-    again = runs.Request(records=plan.dataset, given={"dataset": "mine"})
-    assert runs.resumed(again, tmp_path / "run").request.data_dir == str(tmp_path / "data")
+    again = plans.Request(records=plan.dataset, given={"dataset": "mine"})
+    assert plans.resumed(again, tmp_path / "run").request.data_dir == str(tmp_path / "data")
 
 
 def test_noise_is_warned_of_before_it_is_paid_for(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "TABLE", tmp_path / "measured.csv")
     for accuracy, warns in ((0.4, True), (0.9, False)):
         measured.TABLE.write_text(f"{HEAD}Toys,60,3,8,8,1,1,dp_merf,{accuracy},0.95,1\n")
-        warning = runs.planned(request(tmp_path)).warning
+        warning = plans.planned(request(tmp_path)).warning
         assert (warning is not None and "will be noise" in warning and "at most 36 %" in warning) is warns
     measured.TABLE.write_text(HEAD)
-    assert runs.planned(request(tmp_path)).warning is None
+    assert plans.planned(request(tmp_path)).warning is None
     # Fewer than ever, or on pictures of another kind.
     for channels, warns in ((1, True), (3, False)):
         measured.TABLE.write_text(f"{HEAD}Toys,60000,3,8,8,{channels},1,dp_merf,0.9,0.95,1\n")
-        warning = runs.planned(request(tmp_path)).warning
+        warning = plans.planned(request(tmp_path)).warning
         assert (warning is not None and "less than was ever measured" in warning) is warns
 
 
 def test_what_is_held_out_takes_no_part_and_stays_what_it_is(tmp_path):
     wish = request(tmp_path)
     given = {**wish.given, "holdout": 0.1}
-    plan = runs.planned(runs.Request(method="dp_merf", given=given, records=wish.records))
+    plan = plans.planned(plans.Request(method="dp_merf", given=given, records=wish.records))
     assert len(plan.dataset) == 54 and plan.config.holdout == 0.1
-    held = runs.testing_records(plan)
+    held = plans.testing_records(plan)
     np.testing.assert_array_equal(held.images, wish.records.images[9::10])
-    files = runs.create(plan, tmp_path / "run")
+    files = plans.create(plan, tmp_path / "run")
     files.config.write_text(plan.config.replace(image_shape=(8, 8, 1), num_classes=3).to_json())
-    again = runs.resumed(runs.Request(given={"dataset": "mine"}, records=wish.records), tmp_path / "run")
-    np.testing.assert_array_equal(runs.testing_records(again).images, held.images)
+    again = plans.resumed(plans.Request(given={"dataset": "mine"}, records=wish.records), tmp_path / "run")
+    np.testing.assert_array_equal(plans.testing_records(again).images, held.images)
     with pytest.raises(CheckpointError, match="holdout=0.1, not 0.2"):
-        runs.resumed(runs.Request(given={"dataset": "mine", "holdout": 0.2}, records=wish.records), tmp_path / "run")
+        plans.resumed(plans.Request(given={"dataset": "mine", "holdout": 0.2}, records=wish.records), tmp_path / "run")
 
 
 @pytest.mark.parametrize("changes, message", [
@@ -66,9 +66,9 @@ def test_what_is_held_out_takes_no_part_and_stays_what_it_is(tmp_path):
 ])
 def test_nothing_is_held_out_where_places_are_no_public_facts(changes, message, tmp_path):
     given = {"dataset": "mine", "holdout": 0.1, **changes}
-    wish = runs.Request(method=given.pop("method", "dp_merf"), given=given, records=request(tmp_path).records)
+    wish = plans.Request(method=given.pop("method", "dp_merf"), given=given, records=request(tmp_path).records)
     with pytest.raises(InvalidArgumentError, match=message):
-        runs.planned(wish)
+        plans.planned(wish)
 
 
 def test_records_to_test_on_lie_beside_the_data_or_are_named(tmp_path):
@@ -77,19 +77,19 @@ def test_records_to_test_on_lie_beside_the_data_or_are_named(tmp_path):
     np.savez(tmp_path / "one.npz", x=images[:60], y=np.arange(60) % 3)
 
     def planned(name, test=None):
-        return runs.planned(runs.Request(method="dp_merf", given={"dataset": str(tmp_path / name), "epsilon": 1.0},
+        return plans.planned(plans.Request(method="dp_merf", given={"dataset": str(tmp_path / name), "epsilon": 1.0},
                                          test_dataset=None if test is None else str(tmp_path / test)))
 
-    np.testing.assert_array_equal(runs.testing_records(planned("both.npz")).images, images[60:])
-    assert runs.testing_records(planned("one.npz")) is None
-    assert len(runs.testing_records(planned("one.npz", "both.npz"))) == 20
-    named = runs.testing_records(planned("both.npz", "one.npz"))  # All of it: it has no test split.
+    np.testing.assert_array_equal(plans.testing_records(planned("both.npz")).images, images[60:])
+    assert plans.testing_records(planned("one.npz")) is None
+    assert len(plans.testing_records(planned("one.npz", "both.npz"))) == 20
+    named = plans.testing_records(planned("both.npz", "one.npz"))  # All of it: it has no test split.
     assert (len(named), named.name) == (60, "npz:one.npz")
     with pytest.raises(InvalidArgumentError, match="to be other records than those to train on"):
-        runs.testing_records(planned("one.npz", "one.npz"))
+        plans.testing_records(planned("one.npz", "one.npz"))
     assert planned("one.npz", "both.npz").sources["test_dataset"] == f"npz:{tmp_path / 'both.npz'}"
 
 
 def test_known_data_have_the_delta_of_their_preset_and_others_one_of_their_number():
-    assert runs.usual_delta("mnist", 60_000) == 1e-5 > runs.usual_delta("npz:mine.npz", 60_000)
-    assert runs.usual_delta("npz:mine.npz", 60_000) == delta.automatic(60_000) == runs.usual_delta(None, 60_000)
+    assert plans.usual_delta("mnist", 60_000) == 1e-5 > plans.usual_delta("npz:mine.npz", 60_000)
+    assert plans.usual_delta("npz:mine.npz", 60_000) == delta.automatic(60_000) == plans.usual_delta(None, 60_000)
