@@ -34,7 +34,7 @@ def fixture_folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] if page.endswith("pictures.md") else [])
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[] if page.endswith("budget.md") else [pytest.mark.slow])
                                   for page in PAGES])
 def test_a_page_says_what_is_printed(page, folder):
     commands = printed(page)

@@ -58,30 +58,42 @@ def privacy_of(generator):
     return (generator.path / "assets.extra" / "privacy.json").read_text()
 
 
-def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_it(tmp_path):
-    """The same noise, seeded, releases the same: what differs is what becomes of the generator's images."""
-    data, config = tiny.dataset(), CONFIG.replace(insecure_noise_seed=1, num_steps=1)
-    plain, posed = (DataLens(one, run_dir=tmp_path / name).fit(data.images, data.labels) for name, one in {
-        "plain": config, "posed": config.replace(output_warp=1.5, output_grain=0.2)}.items())
-    found, expected = (load_generator(run.folder.generator) for run in (posed, plain))
+def images_of(generator, latents):
+    """Images [n, H, W, C] of latents, with labels in turn."""
+    return generator.model.signatures["from_latents"](
+        latents=tf.constant(latents), labels=tf.constant(np.arange(len(latents)) % 3))["images"].numpy()
+
+
+@pytest.fixture(name="pair", scope="module")
+def fixture_pair(tmp_path_factory):
+    """A plain and a posed run. The same noise, seeded, releases the same: what becomes of the images differs."""
+    data, config, folder = tiny.dataset(), CONFIG.replace(insecure_noise_seed=1, num_steps=1), tmp_path_factory.mktemp(
+        "posed")
+    return [DataLens(one, run_dir=folder / name).fit(data.images, data.labels) for name, one in {
+        "plain": config, "posed": config.replace(output_warp=1.5, output_grain=0.2)}.items()]
+
+
+def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_it(pair):
+    expected, found = (load_generator(run.folder.generator) for run in pair)
     assert found.latent_distribution == "normal" and found.latent_dim > expected.latent_dim
     latents = np.zeros((6, found.latent_dim), np.float32)
-    labels = np.arange(6) % 3
-
-    def of(generator, latents):
-        return generator.model.signatures["from_latents"](
-            latents=tf.constant(latents), labels=tf.constant(labels))["images"].numpy()
-
-    unmoved = of(expected, np.zeros((6, expected.latent_dim), np.float32))
-    np.testing.assert_allclose(of(found, latents), unmoved, atol=1e-5)
+    unmoved = images_of(expected, np.zeros((6, expected.latent_dim), np.float32))
+    np.testing.assert_allclose(images_of(found, latents), unmoved, atol=1e-5)
     latents[:, -65:] = 1.0  # the grain's: a level, and noise for each pixel
-    assert np.all(np.abs(of(found, latents) - unmoved)[unmoved < 0.95] > 0.05)
+    assert np.all(np.abs(images_of(found, latents) - unmoved)[unmoved < 0.95] > 0.05)
     latents[:] = 0
     latents[:, expected.latent_dim + 1] = 5.0  # turned by 0.75 radians
-    assert np.abs(of(found, latents) - unmoved).mean() > 0.01
+    assert np.abs(images_of(found, latents) - unmoved).mean() > 0.01
     assert {"looking"} == set(found.model.signatures) - set(expected.model.signatures)
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_exported_with_what_it_was_not_trained_with(pair, tmp_path):
+    plain, posed = pair
+    expected, found = (load_generator(run.folder.generator) for run in pair)
+    latents = np.random.default_rng(0).normal(size=(6, found.latent_dim)).astype(np.float32)
     late = load_generator(plain.export(tmp_path / "late", output_warp=1.5, output_grain=0.2).parent)
-    np.testing.assert_allclose(of(late, latents), of(found, latents), atol=1e-5)
+    np.testing.assert_allclose(images_of(late, latents), images_of(found, latents), atol=1e-5)
     assert "looking" in late.model.signatures and privacy_of(late) == privacy_of(expected)
     with pytest.raises(InvalidArgumentError, match="have a warp, grain or a choice already"):
         posed.export(tmp_path / "twice", output_warp=1.0)
@@ -94,6 +106,7 @@ def test_exported_images_are_moved_and_have_grain_and_training_knows_nothing_of_
     assert ["strength 1.5; it has grain with a mean standard deviation of 0.2" in card for card in cards] == [
         False, True, True, False]
     assert ["the one of 3" in card for card in cards] == [False, False, False, True]
+    data = tiny.dataset()
     private = DataLens(posed.config.replace(insecure_noise_seed=None), run_dir=tmp_path / "private").fit(
         data.images, data.labels)
     assert all(check.passed is not False for check in verify(private.folder.path))
