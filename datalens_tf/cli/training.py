@@ -51,7 +51,10 @@ def _add_arguments(parser: Parser) -> None:
         parser.page = lambda: _page(parser)
     else:
         about = registry.methods()[method]
-        parser.description = f"Method {method}. {about.summary} Choose this when {about.choose_when}."
+        parser.description = (
+            f"Method {method}. {about.summary} Choose this when {about.choose_when}. Without --preset, some defaults "
+            "give way to what suits the number of records, classes and pixels; config.json in the run folder has what "
+            "was used.")
         parser.explain_unknown = functools.partial(plans.no_setting_of, method=method)
 
 
