@@ -129,11 +129,6 @@ def worst_pair(mechanism: Any, seed: int = 0) -> Pair:
     return Pair(mechanism, event, sums[best[0]], sums[best[1]])
 
 
-def known_mechanism(mechanism: Any) -> bool:
-    """Whether `audit_mechanism` can search for inputs of this kind."""
-    return one_record_sums.dispatch(type(mechanism)) is not one_record_sums.dispatch(object)
-
-
 @functools.singledispatch
 def one_record_sums(mechanism: Any, stream: np.random.Generator) -> NDArray[np.float64]:
     """Sums of n data sets of one hostile record, or unit, each, by the mechanism's own code: float64 [n, ...].

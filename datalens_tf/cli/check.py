@@ -39,7 +39,7 @@ def _check(args: argparse.Namespace) -> None:
     """The command itself: it reads, and writes to the terminal alone."""
     place = data_registry.located(args.data)
     survey = data_registry.survey(place, data_dir=args.data_dir, classes=args.classes,
-                                  pictures=common.pictures(args, place), unit=args.unit)
+                                  pictures=common.pictures(args), unit=args.unit)
     public, private = survey.public, survey.private
     facts = DataFacts(num_records=public.num_records, image_shape=public.image_shape, num_classes=public.num_classes,
                       num_slots=public.num_slots, unit=public.unit)

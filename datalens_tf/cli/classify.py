@@ -49,7 +49,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierC
              shown: progress.Progress, stopper: running.Stopper
              ) -> tuple[classifier.PrivateClassifier, datasets.Dataset | str]:
     """Trains, or continues; the classifier, and test records or why there are none."""
-    pictures = common.pictures(args, sources["dataset"], config.image_shape, num_classes=config.num_classes,
+    pictures = common.pictures(args, config.image_shape, num_classes=config.num_classes,
                                skip_unreadable=config.skip_unreadable)
 
     def load(split):

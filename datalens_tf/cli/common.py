@@ -90,13 +90,12 @@ def image_size(text: str) -> tuple[int, int]:
     return int(sides[0]), int(sides[-1])
 
 
-def pictures(args: argparse.Namespace, place: str, shape: tuple[int, int, int] | None = None, *,
+def pictures(args: argparse.Namespace, shape: tuple[int, int, int] | None = None, *,
              num_classes: int | None = None, skip_unreadable: bool = False) -> datasets.Pictures:
     """Choices about pictures: the flags' own, else those that lead to the images that there are.
 
     Args:
       args: flags, those of `add_picture_arguments` among them or not.
-      place: the data.
       shape: of images that it must fit; None where there are none yet.
       num_classes: Y of these; one class means that there are no labels.
       skip_unreadable: whether files that cannot be read keep their place.

@@ -274,7 +274,7 @@ def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, s
             shape = synthetic.image_shape
         elif config is None:
             shape = exports.load_generator(pathlib.Path(args.samples)).image_shape
-    return common.pictures(args, place, shape, num_classes=num_classes, skip_unreadable=skip)
+    return common.pictures(args, shape, num_classes=num_classes, skip_unreadable=skip)
 
 
 def _compare(args: argparse.Namespace) -> None:
