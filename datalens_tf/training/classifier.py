@@ -15,8 +15,10 @@ from datalens_tf import _validate, rng
 from datalens_tf.data.datasets import CHUNK, Dataset, as_dataset, padded, to_unit
 from datalens_tf.errors import DataError
 from datalens_tf.training.batches import Batches, ShuffledBatches
+from datalens_tf.training.condensed import CONDENSED_TEXT, condensed_classifier, condensed_optimizer
 
-_NETWORK = ("conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; ")
+_NETWORK = "conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; "
+_AS_RELEASED = "pixel values as released, no augmentation, "
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class Protocol:
       batch_size, epochs: of the training.
       num_synthetic: how many synthetic images it asks for.
       every_epoch: whether it tests after every epoch, too. The best of these is chosen on test data.
+      condensed: whether the network is that of condensed data sets, with its augmentation, not the paper's.
     """
 
     name: str
@@ -38,13 +41,24 @@ class Protocol:
     epochs: int
     num_synthetic: int
     every_epoch: bool = False
+    condensed: bool = False
 
     @property
     def text(self) -> str:
         """The protocol in one sentence."""
-        return (f"{_NETWORK}{self.optimizer.capitalize()} {self.learning_rate:g}, batch {self.batch_size}, "
-                f"{self.epochs} epochs, {self.num_synthetic:,} synthetic images with uniform labels, pixel values as "
-                "released, no augmentation, last epoch, real test split once")
+        network, pixels = (CONDENSED_TEXT, "") if self.condensed else (_NETWORK, _AS_RELEASED)
+        return (f"{network}{self.optimizer.capitalize()} {self.learning_rate:g}, batch {self.batch_size}, "
+                f"{self.epochs} epochs, {self.num_synthetic:,} synthetic images with uniform labels, {pixels}last "
+                "epoch, real test split once")
+
+    def model(self, image_shape: tuple[int, int, int], num_classes: int, seed: int, num_steps: int) -> tf.keras.Model:
+        """The classifier, compiled, for a training of so many steps."""
+        made = condensed_classifier if self.condensed else paper_classifier
+        model = made(image_shape, num_classes, seed)
+        optimizer = condensed_optimizer(self.learning_rate, num_steps) if self.condensed else (
+            tf.keras.optimizers.get({"class_name": self.optimizer, "config": {"learning_rate": self.learning_rate}}))
+        model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        return model
 
 
 # The headline everywhere: docs/reference/metrics.md.
@@ -58,6 +72,9 @@ PAPER_CELEBA = Protocol(name="paper", optimizer="sgd", learning_rate=1e-4, batch
 # The same in a tenth of the epochs, by a learning rate ten times as large.
 PAPER_SHORT = Protocol(name="paper-short", optimizer="sgd", learning_rate=0.02, batch_size=512, epochs=60,
                        num_synthetic=100_000, every_epoch=True)
+# What condensed data sets are judged by, with as many images and epochs as suit data of any number.
+CONDENSED = Protocol(name="condensed", optimizer="sgd", learning_rate=0.01, batch_size=256, epochs=20,
+                     num_synthetic=60_000, every_epoch=True, condensed=True)
 _QUICK_BATCH = 100
 _LATEST = 0.01  # share of the latest weights in their moving average
 SMALLEST_SIDE = 8  # pixels of an image that the classifier takes
@@ -97,14 +114,14 @@ class UtilityResult:
 
 
 # Names of protocols, as the command line takes them.
-PROTOCOLS = (FROZEN.name, PAPER.name, PAPER_SHORT.name)
+PROTOCOLS = (FROZEN.name, PAPER.name, PAPER_SHORT.name, CONDENSED.name)
 
 
 def protocol(name: str, dataset: str) -> Protocol:
     """The protocol of a name, for a data set: the paper has one of its own for CelebA's two tasks, `PAPER_CELEBA`."""
     if name == PAPER.name and dataset.startswith("celeba"):
         return PAPER_CELEBA
-    return {known.name: known for known in (FROZEN, PAPER, PAPER_SHORT)}[name]
+    return {known.name: known for known in (FROZEN, PAPER, PAPER_SHORT, CONDENSED)}[name]
 
 
 def paper_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0) -> tf.keras.Model:
@@ -139,7 +156,7 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
                        num_classes: int, *, epochs: int | None = None, seed: int = 0, protocol: Protocol = FROZEN,
                        state_dir: pathlib.Path | None = None,
                        callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> UtilityResult:
-    """Trains the paper's classifier on synthetic records and tests it on real ones, once, after the last epoch.
+    """Trains a protocol's classifier on synthetic records and tests it on real ones, once, after the last epoch.
 
     Args:
       images: synthetic, uint8 or float in [0, 1], [n, H, W, C] or [n, H, W]; pixel values are used as they are.
@@ -163,10 +180,8 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
     real = as_dataset(test_images, test_labels, num_classes, name="real test data")
     check_fit(synthetic, real)
 
-    model = paper_classifier(real.image_shape, num_classes, seed)
-    model.compile(tf.keras.optimizers.get({"class_name": protocol.optimizer,
-                                           "config": {"learning_rate": protocol.learning_rate}}),
-                  tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    batches = ShuffledBatches(synthetic, protocol.batch_size, seed)
+    model = protocol.model(real.image_shape, num_classes, seed, epochs * len(batches))
     callbacks, every_epoch = list(callbacks), {}
     if protocol.every_epoch:
         every_epoch = {"validation_data": Batches(real, 1000).stream(), "validation_freq": 1}
@@ -174,8 +189,7 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         callbacks += [tf.keras.callbacks.CSVLogger(state_dir / "epochs.csv", append=True),
                       tf.keras.callbacks.BackupAndRestore(state_dir / "state", delete_checkpoint=False)]
-    history = model.fit(ShuffledBatches(synthetic, protocol.batch_size, seed).stream(), epochs=epochs, verbose=0,
-                        callbacks=callbacks, **every_epoch).history
+    history = model.fit(batches.stream(), epochs=epochs, verbose=0, callbacks=callbacks, **every_epoch).history
     tested = _logged_accuracies(state_dir / "epochs.csv") if every_epoch and state_dir is not None else history.get(
         "val_accuracy", [])
 
