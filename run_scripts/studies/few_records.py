@@ -12,6 +12,7 @@ on 10,000 other training records). Columns:
 - merf: DP-MERF by its defaults.
 - control: class means and one covariance that classes share, half of mu^2 each, moved by 1, with grain.
 - old: the first of these methods with the plan for many records.
+- prototypes: the same method with its plan for many colour pictures, for any; mirrored in colour alone.
 - real: the records themselves, in as many steps as the protocol takes, but 100 epochs at most; it has no epsilon.
 """
 
@@ -28,11 +29,11 @@ from datalens_tf import rng
 from datalens_tf.config import DataFacts, MethodConfig
 from datalens_tf.data.datasets import Dataset, Pictures
 from datalens_tf.data.registry import load_dataset
-from datalens_tf.methods import registry
+from datalens_tf.methods import prototypes, registry
 from datalens_tf.training.classifier import FROZEN, train_on_synthetic
 
 DATASETS = ("mnist", "fashion_mnist", "tfds:cifar10_jpeg", "celeba_gender", "places365")
-COLUMNS = ("real", "control", "merf", "default", "old")
+COLUMNS = ("real", "control", "merf", "default", "old", "prototypes")
 FIELDS = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "method", "accuracy", "seconds", "num_images",
           "epochs")
 TOLD = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "num_images", "epochs")
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--data_dir", help="of data sets that do not know where they are")
     parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 3000, 10_000])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
-    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS[:-1]))
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS[:-2]))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--image_size", type=int, help="of pictures that are larger")
     parser.add_argument("--num_images", type=int, default=FROZEN.num_synthetic)
@@ -107,6 +108,12 @@ def settings(column: str, facts: DataFacts, epsilon: float) -> MethodConfig:
     (of_sums,) = registry.having(["share_covariance"]).values()
     if column == "old":
         return of_sums.for_budget(epsilon).replace(fixed_plan=True)
+    if column == "prototypes":
+        whole = of_sums(epsilon=epsilon, image_shape=facts.image_shape, num_classes=facts.num_classes).resolved(
+            facts.num_records)
+        mu = whole.num_charges**0.5 / whole.noise_multiplier
+        plan = prototypes.usual(mu * facts.num_records / facts.num_classes, facts.num_classes)
+        return of_sums(epsilon=epsilon, mirrored=facts.image_shape[2] > 1, **plan)
     return of_sums(epsilon=epsilon, share_covariance=True, mean_charges=50, covariance_charges=50, embedding_charges=0,
                    selection_charges=0, candidates="moments:1:0.15")
 
