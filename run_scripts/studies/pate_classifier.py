@@ -4,7 +4,7 @@
 
 250 teachers on the 60,000 training images; the queries are a public part of the real test split, the rest of it is what
 students are tested on. Settings were not tuned: epsilon 1 asks 200 queries, epsilon 10 asks 1,000; half of them are
-answered at most where there is a test. OUT/results.json has what docs/how-to/pate.md reports. About ten minutes on one
+answered at most where there is a test. OUT/results.json has what docs/research/pate.md reports. About ten minutes on one
 idle core.
 
 The data-dependent epsilons are functions of the votes, hence PRIVATE for sensitive data; MNIST is public.
