@@ -10,13 +10,14 @@ from datalens_tf import _quiet_import
 
 __version__ = "0.1.0"
 
-# TensorFlow reads it when it is first imported: its log lines are about itself, and hide ours.
+# TensorFlow reads this variable when it is first imported. Its log lines are about itself, and hide ours.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 _quiet_import.install()
 
-# The networks are of Keras 2. TensorFlow 2.15 has it; from 2.16 on it is the package tf-keras, and tf.keras is it where
-# this is set before tf.keras is first used. TensorFlow itself may be imported before or after. TensorFlow 2.15 can use
-# tf-keras, too, but its autograph takes it for the user's code, and rewrites it for half a minute in every first `fit`.
+# The networks are of Keras 2, which TensorFlow 2.15 has. From TensorFlow 2.16 on, Keras 2 is the package tf-keras, and
+# tf.keras stands for this package if TF_USE_LEGACY_KERAS is set before tf.keras is first used. TensorFlow itself may be
+# imported before or after that. TensorFlow 2.15 can use tf-keras, too, but its autograph takes tf-keras for the user's
+# code, and rewrites it for half a minute in every first `fit`.
 _KERAS = next((found.version for found in importlib.metadata.distributions(name="keras")), "none")
 if _KERAS.split(".")[0] not in ("2", "none"):  # Where there is none, `datalens doctor` says so.
     os.environ["TF_USE_LEGACY_KERAS"] = "1"

@@ -36,12 +36,12 @@ def problems(folder: pathlib.Path, sums: pathlib.Path) -> tuple[list[str], set[s
     """Differences from the checksums.
 
     Args:
-      folder: that the names in the file are relative to.
-      sums: the file.
+      folder: the folder that the names in the file are relative to.
+      sums: the file of checksums.
 
     Returns:
-      A phrase for each file that is missing or differs, and for what is no checksum; and the names of the files that
-      have a checksum.
+      Two values. The first has a phrase for each file that is missing or differs, and for a file of checksums that
+      cannot be understood. The second has the names of the files that have a checksum.
     """
     try:
         text = sums.read_bytes().decode("ascii")

@@ -37,7 +37,7 @@ def clear_os_errors(path: PathLike) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
-            # A copied folder has a reason for every file; they are all alike, and end in what the system said.
+            # The error of a copied folder has a reason for every file. All are alike, and end in what the system said.
             reason = str(error.args[0][0][-1]).rpartition("] ")[2].partition(": '")[0]
         way_out = "Choose a place that you may write to" if error.errno in _NO_PERMISSION else \
             "Free space or choose another place"
@@ -45,7 +45,7 @@ def clear_os_errors(path: PathLike) -> Iterator[None]:
 
 
 def check_writable(path: PathLike) -> None:
-    """Raises DataLensError where the system would refuse to make a folder, before there is something to write."""
+    """Raises DataLensError if the system would refuse to make a folder, before there is anything to write."""
     path = pathlib.Path(path)
     with clear_os_errors(path):
         above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
@@ -82,7 +82,7 @@ def atomic_write(path: PathLike, data: bytes | str) -> None:
 
 
 def did_you_mean(path: PathLike) -> str:
-    """A question that follows an error's full stop, ` Did you mean pictures?`, where something near is called alike."""
+    """A question to follow an error's full stop, ` Did you mean pictures?`; empty if no name near it is similar."""
     path = pathlib.Path(path)
     try:
         names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
@@ -103,12 +103,12 @@ def fsync_directory(path: PathLike) -> None:
 
 
 def temporary_sibling(path: PathLike) -> pathlib.Path:
-    """A new hidden name in the folder of `path`, hence on its file system, where a rename is atomic."""
+    """A new hidden name in the folder of `path`. It is on the same file system, where a rename is atomic."""
     return pathlib.Path(path).with_name(f".{uuid.uuid4().hex}.tmp")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads` that raises ValueError whatever it is given, text nested deeper than Python's stack included."""
+    """Like `json.loads`, but raises ValueError for any bad text, even if it is nested deeper than Python's stack."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -139,7 +139,7 @@ HeaderCheck = Callable[[Mapping[str, ArrayHeader]], None]
 
 
 def at_most(num_bytes: int) -> HeaderCheck:
-    """A check for `read_npz`: arrays of any kind that take no more than this together."""
+    """A check for `read_npz`: arrays of any kind that together take no more than this many bytes."""
     def check(headers: Mapping[str, ArrayHeader]) -> None:
         total = sum(header.nbytes for header in headers.values())
         if total > num_bytes:
@@ -149,7 +149,7 @@ def at_most(num_bytes: int) -> HeaderCheck:
 
 
 def exactly(arrays: Mapping[str, Any], optional: Mapping[str, Any] = types.MappingProxyType({})) -> HeaderCheck:
-    """A check for `read_npz`: arrays of these names, shapes and types, of others only the optional ones."""
+    """A check for `read_npz`: arrays of these names, shapes and types. Of other arrays, only the optional ones pass."""
     def check(headers: Mapping[str, ArrayHeader]) -> None:
         wanted = {name: ArrayHeader.of(array) for name, array in [*arrays.items(), *optional.items()]}
         if not set(arrays) <= set(headers) <= set(wanted):
@@ -167,21 +167,21 @@ def _listed(names: Collection[str], shown: int = 5) -> str:
 
 
 def read_npz(path: PathLike, check: HeaderCheck, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
-    """Arrays of an npz file, all or those of the given names that it has; never unpickled.
+    """Arrays of an npz file: all of them, or those of the given names that the file has. They are never unpickled.
 
-    A few kilobytes may unfold to gigabytes. So the headers are read first, and nothing is unpacked that the caller does
+    A few kilobytes may unpack to gigabytes. So the headers are read first, and nothing is unpacked that the caller does
     not expect.
 
     Args:
       path: the file.
-      check: told the headers of the arrays to be read, by name; raises ValueError, or an error of this package, where
-        they are not what they may be. See `at_most` and `exactly`.
-      names: of the arrays to be read.
+      check: called with the headers of the arrays to be read, by name; raises ValueError, or an error of this package,
+        if it does not allow them. See `at_most` and `exactly`.
+      names: names of the arrays to be read; None for all.
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: it is no readable npz file of plain arrays, or not of those that it may have, or would not fit in
-        memory.
+      ValueError: the file is no readable npz file of plain arrays, the check does not allow its arrays, or they would
+        not fit in memory.
       DataLensError: from the check.
     """
     try:
@@ -213,7 +213,7 @@ def _check_memory(headers: Mapping[str, ArrayHeader]) -> None:
 
 
 def _header(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> ArrayHeader:
-    """Header of one array, which must be as long as it says: zipfile unpacks no more than it was told."""
+    """Header of one array, which must be as long as its header says. zipfile unpacks no more than it was told."""
     with archive.open(info) as file:
         if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
             raise ValueError(f"{name:.99} is no array")

@@ -1,4 +1,7 @@
-"""Modules of a folder that declare themselves by a constant, read without running them: TensorFlow takes seconds."""
+"""Modules of a folder that declare themselves by a constant.
+
+They are read without being run, because the import of TensorFlow takes seconds.
+"""
 
 import ast
 import functools
@@ -29,7 +32,7 @@ def declarations(places: tuple[str, ...], constant: str) -> Mapping[str, Declara
       constant: its name.
 
     Raises:
-      SyntaxError: a module is no Python.
+      SyntaxError: a module is not valid Python.
     """
     found = {}
     for path in (path for place in places for path in pathlib.Path(place).glob("*.py")):
@@ -43,7 +46,7 @@ def declarations(places: tuple[str, ...], constant: str) -> Mapping[str, Declara
 
 
 def _is_literal(node: ast.expr) -> bool:
-    """Whether an expression has its value without running anything."""
+    """Whether the value of an expression is known without running anything."""
     try:
         ast.literal_eval(node)
     except ValueError:

@@ -1,8 +1,8 @@
-"""TensorFlow imported without what it says about itself.
+"""TensorFlow imported without its messages about itself.
 
-`TF_CPP_MIN_LOG_LEVEL` silences it, but for lines that TensorFlow 2.21 writes before it has read that variable, from
-C++, to the file descriptor of stderr. `grep` takes these away while TensorFlow is imported, and lets all others through
-at once, so that what a process says before it aborts is not lost.
+`TF_CPP_MIN_LOG_LEVEL` silences all of them but some lines of TensorFlow 2.21. TensorFlow writes these lines before it
+has read that variable, from C++, to the file descriptor of stderr. While TensorFlow is imported, `grep` removes these
+lines. It lets all others through at once, so that what a process says before it aborts is not lost.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 
-# Of these, each says that all is well: what the libraries are built for, and that there is no GPU.
+# Each of these lines says that all is well: what the libraries are built for, and that there is no GPU.
 _LINES = (r"^WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR$"
           r"|^I[0-9]{4} .* (port|cudart_stub|cpu_feature_guard|cuda_[a-z_]+)\.cc:[0-9]+\] ")
 
 
 def install() -> None:
-    """Has the next import of TensorFlow be a quiet one, where there was none yet and the log level asks for it."""
+    """Makes the next import of TensorFlow quiet, if there was none yet and the log level asks for it."""
     if "tensorflow" not in sys.modules and os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") != "0":
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow, once, where others would have found it."""
+    """Finds TensorFlow once, in the place where other finders would have found it."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
                   ) -> importlib.machinery.ModuleSpec | None:
@@ -61,7 +61,7 @@ class _Loader(importlib.abc.Loader):
 
 @contextlib.contextmanager
 def _filtered_stderr() -> Iterator[None]:
-    """Takes the lines away that are written to the file descriptor of stderr; does nothing where there is no `grep`."""
+    """Removes the lines of `_LINES` from the file descriptor of stderr; does nothing if there is no `grep`."""
     try:
         kept = os.dup(2)
         written, read = os.pipe()[::-1]
@@ -77,6 +77,6 @@ def _filtered_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(written)
-        # A process that was started meanwhile may hold the pipe open: it goes on writing to grep.
+        # A process that was started meanwhile may hold the pipe open, and go on writing to grep.
         with contextlib.suppress(subprocess.TimeoutExpired):
             grep.wait(timeout=2)

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-# Control characters, characters without a width, and those that change the direction of writing, by which a text can
-# look like another one; and lone surrogates, which no file can hold.
+# Control characters, characters without a width, and characters that change the direction of writing, with which a text
+# can look like another one. Also lone surrogates, which no file can hold.
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
                         "\ud800-\udfff]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( *%)?")
@@ -16,7 +16,7 @@ _FORMULA = ("=", "+", "-", "@")  # what spreadsheets compute
 
 
 def printable(text: str) -> str:
-    """The text in one line, with U+FFFD for every character that is not seen as what it is."""
+    """The text in one line, with U+FFFD in place of every character that cannot be seen or that misleads."""
     return _INVISIBLE.sub("\ufffd", text)
 
 
@@ -31,7 +31,7 @@ def without_folders(name: str) -> str:
 
 
 def finalize(value: Any) -> Any:
-    """`printable`, line by line, for all that a Jinja template shows; what a macro or `safe` made stays as it is."""
+    """Applies `printable`, line by line, to all that a Jinja template shows, except what a macro or `safe` made."""
     return "\n".join(map(printable, value.split("\n"))) if type(value) is str else value
 
 

@@ -27,7 +27,7 @@ def known(name: str, value: _T | None, what: str = "to be known: resolve the set
 
 
 def installed(subject: str, extra: str, packages: Iterable[str]) -> None:
-    """Raises InvalidArgumentError where a package is missing that the subject, of the sentence, needs of an extra."""
+    """Raises InvalidArgumentError if a package of an extra is missing; the message begins `SUBJECT PACKAGE`."""
     for package in packages:
         try:
             importlib.import_module(package)
@@ -37,8 +37,8 @@ def installed(subject: str, extra: str, packages: Iterable[str]) -> None:
 
 
 def _shown(value: Any, length: int = 200) -> str:
-    """A value for a message, which absurd ones must not flood."""
-    if isinstance(value, int) and abs(value) >= 10**length:  # Python refuses to print them.
+    """A value for a message, cut off so that an absurd value does not flood it."""
+    if isinstance(value, int) and abs(value) >= 10**length:  # Python refuses to print the longest of them.
         return f"{'-' if value < 0 else ''}(more than {length} digits)"
     text = repr(value)
     return text if len(text) <= length else f"{text[:length]}..."

@@ -1,4 +1,4 @@
-"""Settings of a run: what decides privacy and quality, what cannot, and what all methods share."""
+"""Settings of a run: those that decide privacy and quality, those that cannot, and those that all methods share."""
 
 import abc
 import collections
@@ -23,10 +23,10 @@ from datalens_tf.settings import (
     setting,
 )
 
-if typing.TYPE_CHECKING:  # The command line reads settings, and must not wait for what prices them.
+if typing.TYPE_CHECKING:  # The command line reads settings, and must not wait for the library that prices them.
     import dp_accounting
 
-# By their places in tables, from the loosest bound on; an accountant is a file of `bounds`.
+# In the order of their places in tables, the loosest bound first. An accountant is a file of the folder `bounds`.
 _PLACES = {name: module.constants["PLACE"]
            for name, module in _folders.declarations(tuple(bounds.__path__), "PLACE").items()}
 ACCOUNTANTS = tuple(sorted(_PLACES, key=lambda name: _PLACES[name]))
@@ -57,7 +57,7 @@ class DataSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFacts:
-    """All that settings, and the choice of a method, may know of data: public facts, none of them about one record.
+    """Public facts about data, none of them about one record: all that settings and the choice of a method may know.
 
     Attributes:
       num_records: n, public where neighbours differ in a replaced record; else a public bound on it.
@@ -80,7 +80,7 @@ class DataFacts:
 
     @property
     def num_teachers(self) -> int:
-        """The most teachers that have enough records to learn from, at least 1."""
+        """The largest number of teachers that all have enough records to learn from, at least 1."""
         return max(1, (self.num_slots or self.num_records) // RECORDS_PER_TEACHER)
 
     def __str__(self) -> str:
@@ -96,9 +96,9 @@ class Suitability(NamedTuple):
     """A method's own word on how well it suits data.
 
     Attributes:
-      usefulness: accuracy that a classifier of the method's images is expected to have, divided by that of one which
-        learned from the records themselves.
-      why: what this rests on, a clause.
+      usefulness: expected accuracy of a classifier that learned from the method's images, divided by the accuracy of
+        one that learned from the records themselves.
+      why: a clause that says what the number rests on.
     """
 
     usefulness: float
@@ -118,8 +118,8 @@ def _check_unit(name: str, value: Any) -> None:
 class DataConfig(Settings):
     """Settings of a run that say which data it is about.
 
-    `CHOSEN` and `CHOSEN_ON` are for the privacy statement: on which data the constants of a method were
-    chosen, in sentences, and the names of these data sets.
+    `CHOSEN` and `CHOSEN_ON` are for the privacy statement. `CHOSEN` says in sentences on which data the constants of a
+    method were chosen, and `CHOSEN_ON` has the names of these data sets.
     """
 
     method: str = setting(dataclasses.MISSING, "Method that the settings are for.")
@@ -152,12 +152,12 @@ class DataConfig(Settings):
     GROUP: typing.ClassVar[str] = "data"
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
-    # What `adjacency` may be, and why nothing else.
+    # The values that `adjacency` may have, and the reason that there are no others.
     ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one",)
     NO_OTHER: typing.ClassVar[str] = (
         "where records are dealt to teachers, their number decides who learns from which, so that one more could "
         "change all of them")
-    # What becomes of a unit's images, a sentence for the statement.
+    # A sentence for the statement, on what becomes of a unit's images.
     OF_UNITS: typing.ClassVar[str] = (
         "All images of one are in one partition, which the order of the units' names decides: these are public.")
 
@@ -173,7 +173,7 @@ class DataConfig(Settings):
         return True
 
     def known_records(self, num_records: int) -> int:
-        """The number of records as settings may depend on it: a public bound where the number is private."""
+        """The number of records that settings may depend on: a public bound where the number itself is private."""
         return num_records
 
     @property
@@ -194,7 +194,7 @@ class DataConfig(Settings):
 
 
 class RunSettings(Protocol):
-    """Settings as ledgers, statements and run folders ask them: a `RunConfig`, or those of a PATE classifier."""
+    """Settings as ledgers, statements and run folders use them: a `RunConfig`, or the settings of a PATE classifier."""
 
     CHOSEN: typing.ClassVar[str]
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]]
@@ -221,7 +221,7 @@ class RunSettings(Protocol):
 
     @property
     def dataset(self) -> str:
-        """Name that public files have for the data."""
+        """Name of the data in public files."""
         ...
 
     @property
@@ -251,7 +251,7 @@ class RunSettings(Protocol):
 
     @property
     def allow_large_delta(self) -> bool:
-        """Whether a delta is allowed that is large for so many records."""
+        """Whether a delta that is large for the number of records is allowed."""
         ...
 
     @property
@@ -317,7 +317,7 @@ class RunConfig(DataConfig):
         return _validate.known("epsilon", self.epsilon, "to be a number where something is priced")
 
     def _check_epsilon(self) -> None:
-        """Whether there is a budget is decided by the method."""
+        """Checks epsilon. The method decides whether there is a budget."""
         if self.adjacency == "none":
             _validate.require(self.epsilon is None, "epsilon", self.epsilon,
                               f"to be none: {self.method} is not private")
@@ -326,7 +326,7 @@ class RunConfig(DataConfig):
 
     @property
     def num_steps(self) -> int | None:
-        """Number of steps, of methods that train in steps."""
+        """Number of steps, for methods that train in steps."""
         return None
 
     def mechanism(self) -> Any:
@@ -341,7 +341,7 @@ class RunConfig(DataConfig):
         return None if self.epsilon is None else self.mechanism().dp_event()
 
     def resolved(self, num_records: int, num_users: int | None = None) -> "typing.Self":
-        """The settings with what budget and data decide filled in, noise for example, where it is not given.
+        """The settings, with values that budget and data decide, such as the noise, filled in where they are not given.
 
         Args:
           num_records: number of records, or of units, public.
@@ -377,7 +377,7 @@ class BoundedConfig(RunConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodConfig(RunConfig):
-    """Settings that every method has beside `RunConfig`: the generator, and how presets are found."""
+    """Settings that every method has in addition to `RunConfig`: the generator, and how presets are found."""
 
     latent_dim: int = setting(50, "Dimension of the latents.", at_least(1))
     latent_distribution: str = setting(
@@ -419,7 +419,7 @@ class MethodConfig(RunConfig):
 
     def _check(self) -> None:
         super()._check()
-        # One more record, or one less, would move all that come after it from part to part.
+        # With one more record, or one less, all that come after it would change their place, and so their part.
         _validate.require(
             self.holdout == 0 or not self.adjacency.startswith("add-or-remove"), "holdout", self.holdout,
             f"to be 0 under {self.adjacency}, where a place is no public fact: put records to test on elsewhere, and "
@@ -436,7 +436,7 @@ class MethodConfig(RunConfig):
 
     @property
     def num_owners(self) -> int | None:
-        """Owners who keep their records; only some methods let them."""
+        """Number of owners who keep their records, which only some methods allow; None where there are no owners."""
         return None
 
     @property
@@ -446,12 +446,12 @@ class MethodConfig(RunConfig):
 
     @classmethod
     def for_budget(cls, epsilon: float | None) -> "typing.Self":
-        """The settings for this budget, whatever the data: the defaults, where a method says nothing else."""
+        """The settings for this budget, whatever the data are: the defaults, unless a method overrides this."""
         return cls(epsilon=epsilon)
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> "typing.Self":
-        """The given settings, and for the others those that work for such data and this budget.
+        """The given settings, completed by settings that work for such data and this budget.
 
         Args:
           facts: what is public about the data.
@@ -465,7 +465,7 @@ class MethodConfig(RunConfig):
 
     @classmethod
     def suits(cls, facts: DataFacts, epsilon: float) -> Suitability | None:
-        """Says how well the method suits such data at this budget; None for one that runs only where it is named."""
+        """Says how well the method suits such data at this budget; None for a method that runs only if it is named."""
         return None
 
     @classmethod
@@ -475,7 +475,7 @@ class MethodConfig(RunConfig):
 
     @classmethod
     def preset(cls, dataset: str, epsilon: float | None) -> "typing.Self":
-        """The settings for a data set and this budget: those for the budget, where a method says nothing else."""
+        """The settings for a data set and this budget: those of `for_budget`, unless a method overrides this."""
         return cls.for_budget(epsilon).replace(dataset=dataset)
 
 
@@ -519,7 +519,7 @@ class VotingConfig(MethodConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> "typing.Self":
-        """Extends `MethodConfig.for_data`: teachers are no more than have enough records each."""
+        """Extends `MethodConfig.for_data`: limits the number of teachers, so that each has enough records."""
         default = cls.for_budget(epsilon)
         return default.replace(**{"num_teachers": min(default.num_teachers, facts.num_teachers), **given})
 
@@ -530,7 +530,7 @@ class VotingConfig(MethodConfig):
 
     @property
     def noise_scale(self) -> float:
-        """`noise_stddev` of settings that are resolved; raises InvalidArgumentError before."""
+        """`noise_stddev` of resolved settings; raises InvalidArgumentError if they are not resolved."""
         return _validate.known("noise_stddev", self.noise_stddev)
 
     @abc.abstractmethod
@@ -563,7 +563,14 @@ def check_classes(names: Collection[str]) -> tuple[str, ...]:
 
 
 def numbered(num_classes: int | None) -> tuple[str, ...] | None:
-    """Names of so many classes that have only numbers; None for None. Raises InvalidArgumentError for other numbers."""
+    """Names of classes that have only numbers, 0 to Y - 1; None for None.
+
+    Args:
+      num_classes: Y.
+
+    Raises:
+      InvalidArgumentError: Y is not an integer from 2 to `LARGEST_NUM_CLASSES`.
+    """
     if num_classes is None:
         return None
     _validate.integer("num_classes", num_classes, at_least=2)
@@ -573,7 +580,10 @@ def numbered(num_classes: int | None) -> tuple[str, ...] | None:
 
 
 def config_digest(text: str) -> str:
-    """A fingerprint of a `config.json`, as its ledger has it. Of the text: settings added later must not change it."""
+    """A fingerprint of a `config.json`, as its ledger has it.
+
+    It is computed from the text, because settings that are added later must not change it.
+    """
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -29,7 +29,7 @@ class InterruptionWarning(UserWarning):
 
 
 class DataWarning(UserWarning):
-    """Data that can be used, and is perhaps not what was meant."""
+    """Data that can be used but is perhaps not what was meant."""
 
 
 class DataError(DataLensError):

@@ -1,4 +1,4 @@
-"""Privacy events that dp_accounting has none for: what was released, without what it costs."""
+"""Privacy events that dp_accounting does not have: they say what was released, not what it costs."""
 
 import attr
 import dp_accounting

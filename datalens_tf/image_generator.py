@@ -1,6 +1,6 @@
-"""Private image generators as people write Python: `fit`, `sample`, `evaluate`, `save`, `load`, for all methods alike.
+"""Private image generators for use in Python: `fit`, `sample`, `evaluate`, `save`, `load`, for all methods alike.
 
-Trains as the command line does, by the same `methods.plans`.
+Training goes through `methods.plans`, as on the command line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARAMETERS = ("method", "epsilon", "delta", "classes", "preset", "image_size", 
 
 
 class Samples:
-    """Synthetic images and their labels; `images, labels = samples` takes them apart.
+    """Synthetic images and their labels; `images, labels = samples` unpacks them.
 
     Attributes:
       images: uint8 [n, H, W, C].
@@ -121,13 +121,13 @@ class Readable(dict[str, Any]):
 
 
 class ImageGenerator:
-    """A private generator of images, by whatever method; scikit-learn's `clone` takes it.
+    """A private generator of images, by any method; scikit-learn's `clone` accepts it.
 
     Args:
       method: a name that `datalens_tf.methods()` lists; None takes what suits the data best.
-      epsilon: privacy budget. None takes the smallest that the data set has settings for, else 1; and no budget for a
-        method that is not private.
-      delta: the budget's other half. None is at most 1e-5, and at most a tenth of 1/n.
+      epsilon: privacy budget. None takes the smallest that the data set has settings for, else 1. For a method that is
+        not private, None means no budget.
+      delta: the budget's other half. With None, it is at most 1e-5, and at most a tenth of 1/n.
       classes: names of the classes that are declared to be public, or how many there are; None takes those of the data.
       preset: data set whose settings are taken.
       image_size: H, or (H, W), that pictures of files are brought to.
@@ -182,17 +182,17 @@ class ImageGenerator:
         """Trains; returns itself.
 
         Args:
-          images: the sensitive records, in an order that does not depend on their content: see `arrays.of_python`. Or
-            the path of a folder of pictures, of an `npz` or Parquet file, or the name of a data set.
-          labels: integers or names, [n]; None where a path or a `tf.data.Dataset` has them, or nothing has.
-          users: who each record is of, [n], for methods that protect users.
-          units: of which patient, for example, each record is, [n]: all that one has are protected together.
-          run_dir: the run folder, whose part `private` never leaves; by default a temporary one.
-          resume: continues the run in `run_dir`, which an interruption left.
+          images: the sensitive records, in an order that does not depend on their content (see `arrays.of_python`); the
+            path of a folder of pictures, or of an `npz` or Parquet file; or the name of a data set.
+          labels: integers or names, [n]; None where a path or a `tf.data.Dataset` has them, or where there are none.
+          users: the user of each record, [n], for methods that protect users.
+          units: the unit of each record, [n], a patient for example; all records of one unit are protected together.
+          run_dir: the run folder, by default a temporary one. Its part `private` must never leave it.
+          resume: continues the run in `run_dir`, which was interrupted.
           progress: whether stderr says what is done, and how long it may take.
 
         Raises:
-          DataError: records that cannot be taken; the line says how to convert them.
+          DataError: records that cannot be used; the line says how to convert them.
           InvalidArgumentError: from the settings.
           BudgetExhaustedError: the budget does not pay for a step.
         """
@@ -215,7 +215,7 @@ class ImageGenerator:
             plans.create(plan, folder)
             shown.epsilon = plan.config.epsilon
             plans.train(plan, folder, options=options, callbacks=[shown])
-        self._folder, self._temporary = folder, temporary  # An earlier fit's folder lasts until another is there.
+        self._folder, self._temporary = folder, temporary  # An earlier fit's folder lasts until it is replaced here.
         self.__dict__.pop("_drawers", None)
         return self
 
@@ -259,8 +259,8 @@ class ImageGenerator:
 
         Args:
           n: how many.
-          label: a class, by name or number, or several, taken in turn; None for all, as equally often as possible, in
-            random order.
+          label: a class, by name or number, or several classes, which are taken in turn; None for all classes, as
+            equally often as possible, in random order.
           seed: makes the draw reproducible.
           looking: whether images are for people, without the grain that some generators add for classifiers.
 
@@ -293,7 +293,11 @@ class ImageGenerator:
 
     @property
     def config(self) -> Any:
-        """All settings of the run, a `MethodConfig`; those of exported generators did not travel."""
+        """All settings of the run, a `MethodConfig`.
+
+        Raises:
+          InvalidArgumentError: it is an exported generator, which does not contain its settings.
+        """
         if not self._is_run:
             raise InvalidArgumentError(f"Expected a run, got the exported generator {self._fitted}: its settings are "
                                        "in its run folder.")
@@ -301,10 +305,10 @@ class ImageGenerator:
 
     @property
     def privacy(self) -> Readable:
-        """The privacy statement: a dictionary, `epsilon` and `delta` among its keys, that prints as its text.
+        """The privacy statement: a dictionary that has `epsilon` and `delta` among its keys, and that prints as text.
 
         Raises:
-          LedgerError: it does not follow from the ledger.
+          LedgerError: the statement does not follow from the ledger.
         """
         statement = verification.run_statement(self._fitted) if self._is_run else _validate.known(
             "privacy", verification.export_statement(self._fitted), "to be beside the generator: load its run folder")
@@ -329,15 +333,17 @@ class ImageGenerator:
     def evaluate(self, images: Any, labels: Any = None, *, train: tuple[Any, Any] | None = None,
                  metrics: Sequence[str] | None = None, effort: str = "quick", seeds: int | None = None,
                  epochs: int | None = None, progress: bool = True) -> Readable:
-        """Measures how useful the images are, on real records that no generator has seen; epsilon does not cover that.
+        """Measures how useful the images are, on real records that no generator has seen.
+
+        Epsilon does not cover what is measured.
 
         Args:
-          images, labels: the real records, as for `fit`; of a path or a name, the test split.
+          images, labels: the real records, as for `fit`; where a path or a name is given, its test split.
           train: images and labels that the generator was trained on, which some metrics ask for.
-          metrics: names, as `datalens evaluate --help` lists them; None for all that these records suffice for.
+          metrics: names, as `datalens evaluate --help` lists them; None for all that these records are enough for.
           effort: `quick`, `default` or `full`.
           seeds: number of classifiers; None takes the effort's.
-          epochs: of a classifier; None takes the effort's.
+          epochs: number of epochs of a classifier; None takes the effort's.
           progress: whether stderr says what is done.
 
         Returns:
@@ -387,7 +393,7 @@ class ImageGenerator:
     def save(self, path: _files.PathLike) -> pathlib.Path:
         """Writes what may be shared into a new folder, for `load` and every `datalens` command; returns the folder.
 
-        That is the generator, its settings, samples, ledger and statement; nothing from the run's `private`.
+        It gets the generator, its settings, samples, ledger and statement, and nothing from the run's `private`.
 
         Raises:
           InvalidArgumentError: the folder exists.
@@ -427,10 +433,10 @@ def fit(images: Any, labels: Any = None, method: str | None = None, epsilon: flo
 
 
 def load(path: _files.PathLike) -> ImageGenerator:
-    """A trained generator: of a run folder, of `ImageGenerator.save`, or of an export.
+    """A trained generator from a run folder, from a folder of `ImageGenerator.save`, or from an export.
 
     Raises:
-      CheckpointError: there is none.
+      CheckpointError: there is no generator.
       LedgerError: its statement does not follow from its ledger.
 
     Example:
@@ -447,7 +453,7 @@ def load(path: _files.PathLike) -> ImageGenerator:
     if generator._is_run:
         config = generator.config
         generator.set_params(method=config.method, epsilon=config.epsilon, delta=config.delta, classes=config.classes)
-    generator._drawers  # noqa: B018 (what is damaged is told here)
+    generator._drawers  # noqa: B018 (it is loaded here, so that damage is reported here)
     return generator
 
 
@@ -460,7 +466,7 @@ def _check_names(settings: Mapping[str, Any]) -> None:
 
 
 def _optional(package: str) -> Any:
-    """A package that is no dependency; raises InvalidArgumentError where it is not installed."""
+    """A package that is not a dependency; raises InvalidArgumentError if it is not installed."""
     import importlib
 
     try:

@@ -16,7 +16,7 @@ with epy.lazy_imports():
 
 def stream(seed: int, *path: str | int) -> np.random.Generator:
     """A numpy generator that depends on the seed and on every element of the path, and on nothing else."""
-    # numpy 2 writes its integers otherwise than Python does.
+    # numpy 2 writes its integers differently from Python.
     named = [part if isinstance(part, str) else operator.index(part) for part in (seed, *path)]
     digest = hashlib.sha256(repr(tuple(named)).encode()).digest()
     return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], np.uint64)))

@@ -23,15 +23,16 @@ from datalens_tf.errors import InvalidArgumentError
 
 Check = Callable[[str, Any], object]  # Takes a name and a value, raises InvalidArgumentError.
 
-# No setting of anything that this package can train is beyond these; it would end in a lack of memory, or in overflow.
+# No setting of what this package can train goes beyond these bounds. Beyond them, memory would run out, or numbers
+# would overflow.
 LARGEST_IMAGE = 2**22  # numbers of an image: 1024 x 1024 of four channels
 SMALLEST_SIDE = 4  # pixels of an image
-# What files of pictures become: the same for all of them, whatever they show.
+# What picture files become. It is the same for all of them, whatever they show.
 COLORS = {"grey": 1, "rgb": 3}  # and their channels
 DEFAULT_COLOR, DEFAULT_IMAGE_SIZE = "rgb", (32, 32)
 LARGEST_NUM_CLASSES = 10_000
 LARGEST_WIDTH = 2**16  # of layers and latents
-_LARGEST = {  # by the names of settings and flags; others may be 10^9 (integers) or 10^15 (other numbers)
+_LARGEST = {  # by the names of settings and flags; others may be up to 10^9 (integers) or 10^15 (other numbers)
     "num_classes": LARGEST_NUM_CLASSES, "epsilon": 1e9, "batch_size": 2**20, "num_teachers": 2**24,
     "num_discriminators": 2**24, "num_users": 2**24, "num_queries": 2**24, "selection_images": 2**24,
     "num_canaries": 2**24, "trials": 10**7, "num_samples": 2**27, "dimension": LARGEST_IMAGE, "tail_shape": 1e3,
@@ -43,7 +44,8 @@ _LARGEST = {  # by the names of settings and flags; others may be 10^9 (integers
         "projection_dim", "num_bins", "num_levels", "sketch_rows", "sketch_columns", "teacher_batch_size",
         "critic_batch_size", "generator_batch_size", "student_batch_size", "replay_releases"), LARGEST_WIDTH),
 }
-# Others that are not 0 must reach 10^-30. Accountants overflow at a delta that is smaller.
+# The smallest magnitudes of numbers that are not 0; for other names it is 10^-30. At a smaller delta, accountants
+# would overflow.
 _SMALLEST = {"delta": 1e-100, "consensus": 1e-6, "tail_shape": 1e-2, "sampling_probability": 1e-15, "vote_threshold": 0}
 
 
@@ -110,7 +112,7 @@ class Setting(typing.NamedTuple):
 
 
 def declared(kind: "type[Settings]") -> Mapping[str, Setting]:
-    """The settings of a class by name, in the order of its JSON; what a subclass does not say, its parents say."""
+    """The settings of a class by name, in the order of its JSON; parents declare what a subclass leaves out."""
     return _declared(typing.cast(Any, kind))  # mypy does not know that a class has a hash.
 
 
@@ -126,7 +128,7 @@ def _declared(kind: Any) -> Mapping[str, Setting]:
 
 
 def _first(said: Sequence[Mapping[str, Any]], key: str) -> Any:
-    """Answer of the first that has one; None where nobody has."""
+    """The value of the first entry that has one; None where none has."""
     return next((entry[key] for entry in said if entry.get(key) is not None), None)
 
 
@@ -139,7 +141,7 @@ class Settings:
     """
 
     GROUP: typing.ClassVar[str] = "settings"  # heading in `--help` of what a class declares
-    # What fields stood for in JSON from before there were such fields, where that differs from the default.
+    # Values of fields that are missing in JSON from before there were such fields, where they are not the defaults.
     BEFORE: typing.ClassVar[Mapping[str, Any]] = types.MappingProxyType({})
 
     def __post_init__(self) -> None:
@@ -161,7 +163,7 @@ class Settings:
         return dataclasses.replace(self, **changes)
 
     def public(self) -> "typing.Self":
-        """Settings without places on this machine: what `config.json` and the statement are made of."""
+        """Settings without places on this machine, from which `config.json` and the statement are made."""
         return self
 
     def to_json(self) -> str:
@@ -194,7 +196,7 @@ def _check_value(name: str, value: Any, setting: Setting) -> None:
         _validate.real(name, value)
     elif kind is bool:
         _validate.boolean(name, value)
-    elif kind is str and setting.check is None:  # Choices say more than that a value is no text.
+    elif kind is str and setting.check is None:  # A check of choices says more than that the value is no text.
         _validate.require(isinstance(value, str), name, value, "to be text")
     if setting.check is not None:
         setting.check(name, value)
@@ -212,10 +214,10 @@ def json_fields(text: str) -> dict[str, Any]:
 
 
 def check_magnitudes(numbers_by_name: Mapping[str, Any]) -> None:
-    """Refuses numbers of no possible size before anything is computed with them; what is no number is passed over.
+    """Refuses numbers of impossible size before anything is computed with them; ignores values that are no numbers.
 
     Args:
-      numbers_by_name: settings or flags; of lists, every entry is looked at.
+      numbers_by_name: settings or flags; every entry of a list is checked.
 
     Raises:
       InvalidArgumentError: one is too large, or too small and not 0.

@@ -10,9 +10,9 @@ project="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="${DATALENS_VENV:-$project/.venv}"
 runs="${DATALENS_RUNS:-$project/runs}"
 
-# install [EXTRA]: makes the environment if it is missing, and installs the project into it unless that was done since
-# pyproject.toml last changed; `test` has every extra, and without one, an installation with any will do. The
-# installation is editable, so the code that runs is the code that is here.
+# install [EXTRA]: makes the environment if it is missing. Installs the project into it unless that was done since
+# pyproject.toml last changed: with the same EXTRA, or with `test`, which has every extra. Without an EXTRA, any
+# installation will do. The installation is editable, so the code that runs is the code that is here.
 install() {
   local extra="${1:-}" stamp newest other
   stamp="$venv/.datalens_installed${extra:+_$extra}"
@@ -36,7 +36,7 @@ datalens() {
 }
 
 # run NAME FLAGS...: trains in runs/NAME, or continues there; then evaluates, with the flags in the array
-# evaluate_flags, and exports. The same command again takes up whatever is not finished.
+# evaluate_flags, and exports. The same command continues whatever is not finished.
 evaluate_flags=()
 run() {
   local folder="$runs/$1"

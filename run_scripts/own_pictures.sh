@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# own_pictures.sh [IMAGE_SIZE]: a stranger's way, from a folder of 3,000 pictures in all sizes, modes and formats to a
-# private generator at epsilon 3, of images of 28 pixels a side unless IMAGE_SIZE says otherwise. `datalens check` looks
-# at the folder, and what it says to type next is run as it stands. The pictures are of Fashion-MNIST where
-# TFDS_DATA_DIR has it, else the embedded digits. Minutes on 2 cores.
+# own_pictures.sh [IMAGE_SIZE]: a new user's way from a folder of 3,000 pictures in all sizes, modes and formats to a
+# private generator at epsilon 3. Its images have 28 pixels a side, unless IMAGE_SIZE says otherwise. `datalens check`
+# looks at the folder, and the commands that it suggests are run as they stand. The pictures are from Fashion-MNIST
+# where TFDS_DATA_DIR has it, else from the embedded digits. Minutes on 2 cores.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 install eval
 mkdir -p "$runs"

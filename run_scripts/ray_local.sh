@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ray_local.sh [FLAGS]: the quick start's digits, with the teachers in two Ray actors of this machine. The same
-# generator as in one process, but for the noise. FLAGS are those of `datalens train`.
+# ray_local.sh [FLAGS]: the quick start's digits, with the teachers in two Ray actors of this machine. The generator is
+# the same as in one process, except for the noise. FLAGS are those of `datalens train`.
 source "$(dirname "${BASH_SOURCE[0]}")/_common.sh"
 install ray,eval
 evaluate_flags=(--quick)

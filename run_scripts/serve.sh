@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# serve.sh [--batching] [NAME=]FOLDER...: serves generators that `datalens export` wrote, FOLDER/1, FOLDER/2 and so on,
-# every version, under NAME or the folder's name: REST on port 8501, gRPC on 8500, counts for Prometheus.
+# serve.sh [--batching] [NAME=]FOLDER...: serves every version of generators that `datalens export` wrote (FOLDER/1,
+# FOLDER/2 and so on), under NAME or the folder's name: REST on port 8501, gRPC on 8500, counts for Prometheus.
 #
-# With `tensorflow_model_server` if it is installed, else with Docker's tensorflow/serving if Docker runs, else with
-# `datalens serve`.
+# Serves with `tensorflow_model_server` if it is installed, else with Docker's tensorflow/serving if Docker runs, else
+# with `datalens serve`.
 #
 #   --batching     joins requests that wait at the same time; the signature `generate` is refused then
 #   DATALENS_REST_PORT, DATALENS_GRPC_PORT   other ports
@@ -36,7 +36,7 @@ settings="$runs/.serving_$rest_port"
 mkdir -p "$settings"
 cp "$project"/run_scripts/serving/*.config "$settings"
 
-# list_models BASE: as a ModelServerConfig; their folders are BASE/NAME where BASE is given.
+# list_models BASE: prints the models as a ModelServerConfig; their folders are BASE/NAME where BASE is given.
 list_models() {
   local base="$1" path
   echo "model_config_list {"
@@ -48,7 +48,7 @@ list_models() {
   echo "}"
 }
 
-# flags GRPC_PORT REST_PORT SETTINGS: of the server.
+# flags GRPC_PORT REST_PORT SETTINGS: prints the flags of the server.
 flags() {
   echo "--port=$1" "--rest_api_port=$2" "--model_config_file=$3/models.config" \
     "--monitoring_config_file=$3/monitoring.config" \

@@ -9,8 +9,9 @@
 | `gdp`         | Gaussian releases           | exact: Balle and Wang 2018; Dong, Roth and Su 2019         |
 
 Neighbouring data sets differ in one replaced record, or, where `adjacency` says so, in one that is added or removed.
-With `-user` at its end, what is replaced, added or removed is all that one user has. Events know sensitivities, not
-what caused them, so users are priced as records are: whoever makes the event has bounded what a whole user can do.
+In a relation that ends in `-user`, everything that one user has is replaced, added or removed. Events hold
+sensitivities, not their causes, so users are priced as records are: the code that makes an event has bounded what a
+whole user can do.
 For a Gaussian release the noise multiplier is the standard deviation divided by the l2 sensitivity *to that change*, so
 the factor 2 of a replacement is inside the event. Events that only the other relation covers, such as Poisson sampling
 under replacement, are refused. Samples of fixed size (`SampledWithoutReplacementDpEvent`) are for replacement.
@@ -51,7 +52,7 @@ def registered(name: str) -> Accountant:
 
 def epsilon(event: dp_accounting.DpEvent, num_steps: int, delta: float, accountant: str,
             adjacency: str = "replace-one") -> float:
-    """Epsilon, at this delta, of `num_steps` releases that each are `event`; 0 for no release."""
+    """Epsilon, at this delta, of `num_steps` releases of `event`; 0 for no release."""
     _validate.integer("num_steps", num_steps, at_least=0)
     return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant, adjacency)
 
@@ -110,7 +111,7 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
     """Smallest noise multiplier (to a relative precision, from above) with which `num_steps` releases cost epsilon.
 
     Args:
-      make_event: noise multiplier -> what a release costs, the less the larger it is.
+      make_event: noise multiplier -> event of a release; a larger multiplier makes it cheaper.
       num_steps, epsilon, delta, accountant, adjacency: as for `epsilon`.
       precision: > 0.
 
@@ -123,7 +124,7 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
     affordable: list[float] = []
 
     def excess(log_multiplier: float) -> float:
-        """Logarithm of what it costs, divided by the budget; notes the multipliers that it pays for."""
+        """Logarithm of the cost divided by the budget; notes the multipliers that the budget pays for."""
         event = dp_accounting.SelfComposedDpEvent(make_event(math.exp(log_multiplier)), num_steps)
         ratio = epsilon_of([event], delta, accountant, adjacency) / epsilon
         if ratio <= 1:
@@ -137,8 +138,8 @@ def calibrate(make_event: Callable[[float], dp_accounting.DpEvent], num_steps: i
                           f"to be reachable at delta={delta} with {accountant}")
     while low == high or excess(low) <= 0:
         low, high = low - math.log(2), low
-    # Ends with an interval narrower than half the precision. Other processors, and sums in another order, round
-    # differently: a quarter of the precision keeps what is paid with it affordable there.
+    # The search ends with an interval narrower than half the precision. Other processors, and sums in another order,
+    # round differently: a quarter of the precision keeps the result affordable there.
     optimize.toms748(excess, low, high, xtol=math.log1p(precision) / 2, rtol=1e-15)
     excess(math.log(min(affordable)) + math.log1p(precision) / 4)
     return affordable[-1]
@@ -185,10 +186,10 @@ _Settings = TypeVar("_Settings", bound=Budgeted)
 
 
 def calibrated(config: _Settings, num_steps: int, *, precision: float = 1e-4, decimals: int | None = None) -> _Settings:
-    """Settings with the smallest noise multiplier that so many steps can be paid with; as they are where they name one.
+    """Settings with the smallest noise multiplier at which the budget pays for the steps; unchanged if they name one.
 
     Args:
-      config: settings; all that decides what a step costs is known, but for the noise.
+      config: settings that decide everything that a step's cost depends on, except the noise.
       num_steps: steps, or other charges, that the budget must pay for; at least 1.
       precision: as for `calibrate`.
       decimals: places that the noise multiplier is rounded up to; None leaves it as it is.
@@ -207,7 +208,7 @@ def calibrated(config: _Settings, num_steps: int, *, precision: float = 1e-4, de
 
 
 def applicable(event: dp_accounting.DpEvent) -> tuple[str, ...]:
-    """Names of the accountants that can price it."""
+    """Names of the accountants that can price the event."""
     return tuple(name for name in ACCOUNTANTS if registered(name).supports(event))
 
 
@@ -240,7 +241,7 @@ def _tally(events: Sequence[dp_accounting.DpEvent]) -> Tally:
 
 
 def _check(event: dp_accounting.DpEvent) -> None:
-    """Refuses what is no event, cannot be compared, or has a noise multiplier that means no finite noise."""
+    """Refuses a value that is not an event, cannot be hashed, or has a multiplier that is not a finite number > 0."""
     _validate.require(isinstance(event, dp_accounting.DpEvent), "event", event, "to be a dp_accounting.DpEvent")
     try:
         hash(event)

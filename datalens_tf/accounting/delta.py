@@ -1,7 +1,7 @@
-"""delta beside the number n of those whom it protects: delta = 1/n permits to publish one of n records outright.
+"""delta compared with n, the number of protected units: delta = 1/n permits publishing one of n records outright.
 
 A mechanism that hands out each record as it is with probability delta, and otherwise nothing, is (0, delta)-private. So
-delta has to be well below 1/n, and there is an upper limit beyond which a run is refused unless it is asked for.
+delta has to be well below 1/n. A run whose delta is beyond an upper limit is refused unless its settings allow it.
 """
 
 import warnings
@@ -21,7 +21,7 @@ def check_delta(config: RunSettings, num_records: int) -> None:
       num_records: number of records in the data set, public.
 
     Raises:
-      InvalidArgumentError: delta is at least 10/n and the settings do not allow it. Names a delta to take.
+      InvalidArgumentError: delta is at least 10/n and the settings do not allow it. The message names a delta to take.
     """
     count, unit = num_protected(config, num_records)
     if config.delta >= REFUSED / count and not config.allow_large_delta:
@@ -35,7 +35,7 @@ def check_delta(config: RunSettings, num_records: int) -> None:
 
 
 def describe_delta(config: RunSettings, num_records: int) -> str:
-    """The statement's sentence about delta; with what it means from 1/n on."""
+    """The statement's sentence about delta; from 1/n on, also what such a delta means."""
     count, unit = num_protected(config, num_records)
     text = _ratio(config.delta, count, unit)
     if not config.publishes_num_records:
@@ -44,7 +44,7 @@ def describe_delta(config: RunSettings, num_records: int) -> str:
 
 
 def num_protected(config: RunSettings, num_records: int) -> tuple[int, str]:
-    """n, and what it counts: users where neighbours differ in one, else records or units, or their public bound."""
+    """n, and what it counts: users if neighbours differ in one user, else records or units, or their public bound."""
     if config.adjacency.endswith("-user"):
         users: int | None = getattr(config, "num_users", None)
         return _validate.known("num_users", users, "to be the number of users, whom neighbours differ in"), "users"
@@ -57,10 +57,10 @@ def below(count: int) -> float:
 
 
 def automatic(num_records: int) -> float:
-    """A delta for so many records: 1e-5, or the largest power of ten below a tenth of 1/n, if that is smaller.
+    """A delta for `num_records` records: 1e-5, or the largest power of ten below a tenth of 1/n, if that is smaller.
 
     It is a function of n alone, which is public where neighbours differ in a replaced record. There are no more users
-    than records, so that it is small enough for users, too.
+    than records, so the delta is small enough for users, too.
     """
     return min(1e-5, below(10 * num_records))
 

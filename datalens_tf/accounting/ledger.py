@@ -2,11 +2,12 @@
 
 The file is JSON lines: a header, then one line per release. Every line ends with a SHA-256 over itself and the previous
 line's hash, so that an altered, missing or reordered line in the middle is noticed. The hash of the last line, the
-ledger's head, therefore names everything that was ever charged. Whatever rests on charges (snapshots, stored releases,
-statements) keeps the head that it was made under: a ledger that lost lines, or another run's, does not have that head.
+ledger's head, therefore names everything that was ever charged. Everything that rests on charges (snapshots, stored
+releases, statements) keeps the head under which it was made. A ledger that has lost lines, or that belongs to another
+run, does not have that head.
 
-A random id for the run, one for each start of a process, and one for each line tell apart what would otherwise look the
-same: two copies of a run that were both continued, from a restored backup or a cloned machine, are two releases, and
+The run, each start of a process and each line have a random id. The ids tell apart what would otherwise look the same:
+two copies of a run that were both continued, from a restored backup or a cloned machine, are two releases, and
 `composition_report` charges for both.
 
 The chain has no key: it guards against accidents and lost lines, not against an owner who rewrites the whole file.
@@ -41,8 +42,8 @@ class Charge:
     Attributes:
       index: position in the ledger, from 0.
       step: the generator step it was charged for; None where a crash left the line unreadable.
-      event: what was charged. A release that several charges pay for has one line, with their composition.
-      count: how many charges of `unit` the line is.
+      event: what was charged. A release paid for by several charges has one line, whose event is their composition.
+      count: how many charges of `unit` the line stands for.
       start: random id of the process that charged; None in ledgers of version 1.
     """
 
@@ -65,13 +66,13 @@ class PrivacyLedger:
       path: the file.
       run_id: random id of the run; None in ledgers of version 1.
       secret_noise: whether the noise of the releases is a secret; if not, no charge buys any privacy. True in ledgers
-        of version 1, which do not say.
+        of version 1, which do not record it.
       epsilon_budget, delta, accountant, adjacency: the budget and how it is measured; fixed at creation.
       config_digest: digest of the configuration that the ledger belongs to; fixed at creation.
       step_event: what one step is expected to cost.
-      largest_event: what the costliest line is expected to; an unreadable last line is charged as that, at least.
+      largest_event: what the costliest line is expected to cost; an unreadable last line is charged at least that.
       charges: all charges so far, oldest first.
-      version: of the file.
+      version: version of the file format.
     """
 
     def __init__(self, path: pathlib.Path, header: dict[str, Any], charges: tuple[Charge, ...], hashes: list[str],
@@ -83,7 +84,7 @@ class PrivacyLedger:
         self.epsilon_budget: float = header["epsilon"]
         self.delta: float = header["delta"]
         self.accountant: str = header["accountant"]
-        self.adjacency: str = header.get("adjacency", "replace-one")  # Older ledgers know no other.
+        self.adjacency: str = header.get("adjacency", "replace-one")  # Older ledgers have no other.
         self.config_digest: str = header["config_digest"]
         self.step_event = decode_event(header["step_event"])
         self.largest_event = decode_event(header.get("largest_event", header["step_event"]))
@@ -91,9 +92,9 @@ class PrivacyLedger:
         self._hashes, self._lines = hashes, lines  # of the header, then of each charge
         self._start = secrets.token_hex(8)
         self._size: int | None = None  # of the file; None where it must not be written
-        # What all of so many lines charge, and how often.
+        # The event that the first lines all charge, the number of those lines, and the number of their charges.
         self._uniform: tuple[dp_accounting.DpEvent, int, int] | None = None
-        self._affordable: int | None = None  # of that event
+        self._affordable: int | None = None  # charges of that event
         _validate.positive("epsilon", self.epsilon_budget)
         _validate.between("delta", self.delta, 0, 1, open_low=True, open_high=True)
         _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
@@ -115,10 +116,10 @@ class PrivacyLedger:
     ) -> "PrivacyLedger":
         """Writes a new ledger without charges; the arguments are attributes of the class.
 
-        A `largest_event` of None is the step's.
+        A `largest_event` of None stands for `step_event`.
 
         Raises:
-          InvalidArgumentError: a value outside its domain.
+          InvalidArgumentError: a value is outside its domain.
           LedgerError: the file exists, or cannot be written.
         """
         path = pathlib.Path(path)
@@ -139,8 +140,8 @@ class PrivacyLedger:
     def open(cls, path: _files.PathLike) -> "PrivacyLedger":
         """Reads and verifies a ledger.
 
-        A last line that a crash left half-written is counted as a charge, of the costliest event the ledger knows, and
-        rewritten whole: its noise was probably never drawn, but nobody can tell.
+        A last line that a crash left half-written is counted as a charge of the costliest event that the ledger knows,
+        and is rewritten whole. Its noise was probably never drawn, but nobody can tell.
 
         Raises:
           LedgerError: the file is missing, or a line (its number is named) is damaged or altered.
@@ -149,7 +150,7 @@ class PrivacyLedger:
 
     @classmethod
     def read(cls, path: _files.PathLike) -> "PrivacyLedger":
-        """`open` that never writes: a half-written last line is counted, and left as it is. Not for spending."""
+        """Reads like `open` but never writes: a half-written last line is counted and left as is. Not for spending."""
         return cls._load(pathlib.Path(path), repair=False)
 
     @classmethod
@@ -202,22 +203,23 @@ class PrivacyLedger:
         return b"".join(self._lines)
 
     def until(self, num_lines: int) -> "PrivacyLedger":
-        """The ledger as it was after its first so many charges; it cannot be spent from."""
+        """The ledger as it was after its first `num_lines` charges; it cannot be spent from."""
         lines = self._lines[:1 + num_lines]
         records = [_files.parse_json(line) for line in lines]
         return self._from_records(self.path, records, self._hashes[:len(lines)], lines)
 
     def hash_of(self, index: int) -> str:
-        """The head that the ledger had once the charge of this index was made; -1 for that without charges."""
+        """The ledger's head right after the charge of this index; an index of -1 gives the head without charges."""
         return self._hashes[index + 1]
 
     def check_ancestor(self, head: str | None, what: _files.PathLike, num_lines: int) -> None:
-        """Refuses to be used with what was made under another ledger, or under charges that are lost.
+        """Refuses a file that was made under another ledger, or under charges that this ledger has lost.
 
         Args:
-          head: the head that the ledger had then. None where it was not written down, which is taken from version 1.
+          head: the ledger's head when the file was made. None where it was not written down, which is accepted only
+            for ledgers of version 1.
           what: the file that rests on those charges.
-          num_lines: how many charges it rests on at least.
+          num_lines: how many charges the file rests on, at least.
 
         Raises:
           LedgerError: `head` was never this ledger's, or came before that many charges.
@@ -240,7 +242,7 @@ class PrivacyLedger:
         unit, count = _split(event, self.step_event)
         charged = self._number_if_all_are(unit)
         if charged is not None:
-            # All steps cost the same: how many are affordable is computed once, not an epsilon before every step.
+            # All charges cost the same: the affordable number is computed once, instead of an epsilon before each step.
             if self._affordable is None:
                 with contextlib.suppress(InvalidArgumentError):  # Too cheap to limit the steps, or without a price.
                     self._affordable = accountants.max_steps(
@@ -251,10 +253,10 @@ class PrivacyLedger:
         return spent <= self.epsilon_budget
 
     def spend(self, event: dp_accounting.DpEvent, *, step: int) -> int:
-        """Charges the event and returns the index of the charge. On disk before this returns; then draw the noise.
+        """Charges the event, durably on disk, and returns the index of the charge. Draw the noise after that.
 
         Args:
-          event: what is about to be released; a `SelfComposedDpEvent` of what a step costs is so many charges at once.
+          event: what is about to be released. A `SelfComposedDpEvent` of a step's event is `count` charges at once.
           step: the generator step that it is for. A step can be charged more than once: a charge whose noisy sum was
             lost is burnt, not refunded.
 
@@ -282,7 +284,7 @@ class PrivacyLedger:
         return accountants.epsilon_of(self._events(), self.delta, accountant or self.accountant, self.adjacency)
 
     def _number_if_all_are(self, event: dp_accounting.DpEvent) -> int | None:
-        """Number of charges, if every one is this event; those that were looked at are not looked at again."""
+        """Number of charges if every one is this event, else None; charges already compared are not compared again."""
         if self._uniform is None or self._uniform[0] != event:
             self._uniform, self._affordable = (event, 0, 0), None
         _, lines, count = self._uniform
@@ -297,7 +299,7 @@ class PrivacyLedger:
         return [charge.event for charge in self.charges]
 
     def _add(self, charge: Charge, line: bytes, digest: str) -> None:
-        """A line that is, or will be, in the file."""
+        """Adds a line that is, or will be, in the file."""
         self.charges = (*self.charges, charge)
         self._lines.append(line)
         self._hashes.append(digest)
@@ -324,7 +326,7 @@ class PrivacyLedger:
             raise _damaged(path, number, f"has unexpected content ({error})") from error
 
     def _charge_unreadable_line(self, rest: list[bytes]) -> None:
-        """Counts an unreadable last line as a charge; where the last line lacks nothing but its end, there is none."""
+        """Counts an unreadable last line as a charge; does nothing where the last line lacks only its newline."""
         if rest:
             worst = max([self.step_event, self.largest_event, *self._events()],
                         key=lambda event: accountants.epsilon_of([event], self.delta, self.accountant, self.adjacency))
@@ -333,7 +335,7 @@ class PrivacyLedger:
             self._add(charge, *_seal(_charge_record(charge), self.head))
 
     def _append(self, line: bytes) -> None:
-        """Appends and fsyncs, unless the file is not what we last left."""
+        """Appends and fsyncs; raises if the file is not as we last left it."""
         if self._size is None:
             raise LedgerError(f"{self.path} was opened to be read only: it cannot be charged.")
         try:
@@ -367,7 +369,7 @@ class PrivacyLedger:
 
 
 def _damaged(path: pathlib.Path, number: int, what: str) -> LedgerError:
-    """The one clear line about a damaged ledger."""
+    """The error about a damaged ledger, in one clear line."""
     return LedgerError(f"Damaged privacy ledger: {path}, line {number} {what}. Put the run's newest ledger back: an "
                        "older copy lacks charges, and what was made under them refuses it.")
 
@@ -379,7 +381,7 @@ def _seal(record: dict[str, Any], previous_hash: str) -> tuple[bytes, str]:
 
 
 def _verify(record: Any, previous_hash: str, path: pathlib.Path, number: int) -> str:
-    """Returns the record's hash, or raises where it does not follow from content and predecessor."""
+    """Returns the record's hash; raises if it does not follow from the content and the previous line's hash."""
     if not isinstance(record, dict):
         raise _damaged(path, number, "is not a JSON object")
     content = {key: value for key, value in record.items() if key != "hash"}
@@ -395,20 +397,20 @@ def _hash(record: dict[str, Any], previous_hash: str) -> str:
 
 
 def _charge_record(charge: Charge) -> dict[str, Any]:
-    """A charge as JSON, which no other line ever equals."""
+    """A charge as JSON, with a random id so that no other line ever equals it."""
     return {"kind": "charge", "index": charge.index, "step": charge.step, "event": encode_event(charge.event),
             "start": charge.start, "id": secrets.token_hex(8)}
 
 
 def _split(event: dp_accounting.DpEvent, step_event: dp_accounting.DpEvent) -> tuple[dp_accounting.DpEvent, int]:
-    """The event that is composed with itself, and how often; a step may be such a composition, and is one charge."""
+    """The event that is composed with itself, and how often; a step's event is one charge, even if it is composed."""
     if isinstance(event, dp_accounting.SelfComposedDpEvent) and event != step_event:
         return event.event, event.count
     return event, 1
 
 
 def encode_event(event: Any) -> Any:
-    """An event, whatever events it holds, as JSON."""
+    """An event as JSON, with all the events that it holds."""
     if isinstance(event, dp_accounting.DpEvent):
         fields = attr.asdict(event, recurse=False)
         return {"type": type(event).__name__, **{name: encode_event(value) for name, value in fields.items()}}

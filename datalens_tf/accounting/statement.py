@@ -27,7 +27,7 @@ _RECALIBRATED = (" As interruptions lost charges, what was released after them h
 
 
 def _all_of(noun: str) -> str:
-    """The unit that is protected where it is all that a user has, or a patient."""
+    """The protected unit, where it is everything that one user, or one patient, has."""
     return f"one {noun} (all the images that the {noun} has, with their labels)"
 
 
@@ -35,10 +35,10 @@ def _all_of(noun: str) -> str:
 _RECORD = "one record (an image with its label)"
 _USER = _all_of("user")
 _REPLACED, _ABSENT = "been replaced by any other", "been absent, or been added"
-_AS_MANY = f"{_REPLACED} with as many images"  # How many each user has is public.
+_AS_MANY = f"{_REPLACED} with as many images"  # The number of images of each user is public.
 _UNITS = {"replace-one": (_RECORD, _REPLACED), "add-or-remove-one": (_RECORD, _ABSENT),
           "replace-one-user": (_USER, _AS_MANY), "add-or-remove-one-user": (_USER, _ABSENT),
-          "none": (_RECORD, "")}  # Of what is not private.
+          "none": (_RECORD, "")}  # For runs that are not private.
 CHANGING = {"replace-one": "replacing", "add-or-remove-one": "adding or removing"}  # one record, in assumptions
 _UNIT = ("Unit: a record, in this statement, is {unit}. What is said of one holds for all its images together, be they "
          "few, many, or none that can be used. {of_units} How many images there are, and how many are whose, is not "
@@ -60,17 +60,17 @@ _NOT_COVERED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """A method's account of its privacy, beside its settings.
+    """What a method says about its privacy, in addition to its settings.
 
     Attributes:
-      event: what a step costs; None of a method that is not private.
-      recalibrated: what charges cost instead for which burnt ones left less of the budget; each has more noise.
+      event: what a step costs; None for a method that is not private.
+      recalibrated: what a charge costs instead where burnt charges left less of the budget; each has more noise.
       adjacency: which data sets are neighbours; one of `accountant.RELATIONS`.
       facts: JSON-able entries of the statement, and values for the texts.
       assumptions: texts, formatted with the facts.
       released: a paragraph, formatted with the facts. None where `render_text` knows the method.
       seeds: what public seeds decide.
-      product: what comes out, where that is no generator.
+      product: what the method produces, where it is not a generator.
     """
 
     event: dp_accounting.DpEvent | None
@@ -89,11 +89,11 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
 
     Args:
       config: settings of the run.
-      guarantee: what its method tells.
-      ledger: with all charges; None of a method that is not private.
+      guarantee: what the method of the run says about its privacy.
+      ledger: the ledger with all charges; None for a method that is not private.
       num_burnt: how many of the charges paid for a release that was never stored. They count in epsilon.
       noise: the noise that was used. If it is predictable, the run is not private and every epsilon is None.
-      num_records: number of records in the data set, or of units; public, unless the settings do not publish it.
+      num_records: number of records, or of units, in the data set; public, unless the settings do not publish it.
 
     Raises:
       LedgerError: a charge differs from what a step costs under this configuration, or charges are missing.
@@ -123,7 +123,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "num_steps": num_charges - num_burnt,
         "noise_source": noise.description if event is not None else "none",
     }
-    if not private and "other_adjacency" in facts:  # No epsilon holds, by whatever relation.
+    if not private and "other_adjacency" in facts:  # No epsilon holds, for any relation.
         facts["other_adjacency"] = None
     released = guarantee.released
     if guarantee.recalibrated:
@@ -176,9 +176,9 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
 
 
 def _unit_of(config: RunSettings, adjacency: str) -> tuple[str, str]:
-    """The unit that is protected, and what the guarantee does not say of several."""
+    """The protected unit, and the text about groups of several units."""
     noun = "user" if adjacency.endswith("-user") else None
-    if config.unit is not None:  # A pattern is no noun.
+    if config.unit is not None:  # A pattern is not a noun.
         noun = config.unit if re.fullmatch(r"[\w -]+", config.unit) else "unit"
     return (_RECORD, _GROUP) if noun is None else (_all_of(noun), _GROUP_OF.format(noun=noun))
 
@@ -243,7 +243,7 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
     """
     events = [charge.event for charge in charges]
     units: list[dp_accounting.DpEvent] = []
-    for charge in charges:  # Few, and not all of them can be members of a set.
+    for charge in charges:  # There are few units, and not all of them are hashable.
         if charge.unit not in units:
             units.append(charge.unit)
     return {name: accountants.epsilon_of(events, delta, name, adjacency)
@@ -251,7 +251,7 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
 
 
 def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:
-    """Entries of a statement about its ledger: run and head, which name it, and all charges, equal ones together."""
+    """Entries of a statement about its ledger: the run and head that name it, and its charges, equal ones merged."""
     charged: list[dict[str, Any]] = []
     for charge in ledger.charges:
         event = encode_event(charge.unit)
@@ -263,10 +263,10 @@ def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:
 
 
 def parse_statement(text: str | bytes) -> dict[str, Any]:
-    """A stored statement, whose entries are what others compute with and print.
+    """Parses a stored statement and checks the entries that other code computes with and prints.
 
     Raises:
-      ValueError: it is no JSON, or no statement.
+      ValueError: the text is not JSON, or not a statement.
     """
     statement = _files.parse_json(text)
     if not isinstance(statement, dict):
@@ -308,7 +308,7 @@ def render_text(statement: dict[str, Any]) -> str:
     sections = [*head, ("What was released", [released]), ("Seeds", [s["seeds"]])]
     if s["private"]:
         sections += [("Assumptions", s["assumptions"])]
-        if s.get("settings_chosen"):  # Statements from before there was one say nothing of it.
+        if s.get("settings_chosen"):  # Older statements lack this entry.
             sections += [("Settings chosen by looking at data", [s["settings_chosen"]])]
         sections += [("Not covered", s["not_covered"])]
     blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({how_many(s)} {counted(s)})"]
@@ -329,7 +329,7 @@ def counted(s: Mapping[str, Any]) -> str:
 
 
 def _if_published(s: Mapping[str, Any]) -> str:
-    """Sentence for a promise about added records in a run that publishes their number; nothing for other statements."""
+    """The caveat on an add-or-remove guarantee of a run that publishes its number of records; empty for others."""
     if not s["adjacency"].startswith("add-or-remove") or s["num_records"] is None:
         return ""
     return (" This run publishes how many there are, which such neighbours differ in: read epsilon as a comparison "
@@ -337,7 +337,7 @@ def _if_published(s: Mapping[str, Any]) -> str:
 
 
 def _for_others(s: Mapping[str, Any]) -> str:
-    """The price of the same noise by the other relation, where a sensitivity is known for it."""
+    """The price of the same noise under the other relation, where a sensitivity is known for it."""
     other = s.get("other_adjacency")
     if other is None or not s["private"]:
         return ""
@@ -368,7 +368,7 @@ def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
     table = [f"{name}: epsilon = {round_up(value)} ({accountants.registered(name).note}{_default(name, s)})"
              for name, value in s["epsilon_by_accountant"].items()]
-    # Statements from before there was one say nothing of it.
+    # Older statements lack this entry.
     beside_n = [s["delta_and_n"]] if s.get("delta_and_n") else []
     return [("Guarantee", [" ".join([meaning(s), *beside_n])]),
             (f"Epsilon by accountant, at delta = {s['delta']:g}", table)]

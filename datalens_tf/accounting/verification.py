@@ -1,8 +1,8 @@
-"""Whether a privacy statement follows from what was charged.
+"""Checks whether a privacy statement follows from what was charged.
 
-Everybody who reads a statement to pass it on, or to put a number beside it, reads it here: `run_statement` and
-`export_statement` refuse one that promises more, or something else, than its ledger. What this cannot notice is an
-owner who rewrites ledger and statement together: the chain has no key.
+All code that passes a statement on, or puts a number beside it, reads the statement here: `run_statement` and
+`export_statement` refuse one that promises more than its ledger, or something else. The checks cannot notice an owner
+who rewrites ledger and statement together: the chain has no key.
 """
 
 import math

@@ -1,12 +1,12 @@
 """An audit of training itself: canaries in partitions, and attacks on what a real run releases and on its generator.
 
 Each of many teachers gets a canary in place of its first record, or keeps the record, by a fair coin of its own. A run
-is trained on that, with everything as in any other run. The attacker knows all records, the canaries and all that is
-public, and is to guess the coins from the released sums, or from the generator alone.
+is trained on these records, and is otherwise like any other run. The attacker knows all records, the canaries and all
+that is public, and has to guess the coins from the released sums, or from the generator alone.
 
-That the attacker knows everything but the coins makes two more checks possible. Teachers must share nothing: each one's
-final state must be, bit by bit, what it is where all canaries are in, or where all are out, whatever the others have.
-And a canary must not move the votes by more than the sensitivity that is charged for.
+The attacker knows everything but the coins, which makes two more checks possible. Teachers must share nothing: each
+one's final state must be, bit by bit, its state where all canaries are in, or where all are out, whatever the others
+have. And a canary must not move the votes by more than the sensitivity that is charged for.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class Canaries:
 
     Attributes:
       positions: int64 [M], indices of the records that are replaced, one of each of the teachers 0 to M - 1.
-      coins: bool [M], which of them are.
+      coins: bool [M], which of them are replaced.
       images, labels: uint8 or float32 [M, H, W, C] and int64 [M].
     """
 
@@ -65,7 +65,7 @@ class Canaries:
                    stream.integers(0, dataset.num_classes, count))
 
     def insert(self, dataset: Dataset, which: np.ndarray) -> Dataset:
-        """The data set in which the canaries of a bool [M] are in."""
+        """The data set with the canaries that `which`, a bool [M], selects."""
         images, labels = np.array(dataset.images), np.array(dataset.labels)
         images[self.positions[which]], labels[self.positions[which]] = self.images[which], self.labels[which]
         return dataclasses.replace(dataset, images=images, labels=labels)
@@ -76,10 +76,10 @@ def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.Pat
                    callbacks: Sequence[Callback] = (), mechanism: Mechanism | None = None,
                    noise: NoiseSource | None = None, student: Callable[[VotingConfig], Student] = Student,
                    progress: Callable[[Sequence], Any] = iter) -> dict[str, Any]:
-    """Trains a run with canaries and attacks it; a JSON-able dictionary.
+    """Trains a run with canaries and attacks it; returns a JSON-able dictionary.
 
-    Takes three times as long as the run: afterwards all teachers are trained again with all canaries, and with none,
-    from the same released sums.
+    Takes three times as long as the run: afterwards all teachers are trained again from the same released sums, once
+    with all canaries and once with none.
 
     Args:
       config: resolved settings (image_shape and num_classes known).
@@ -105,7 +105,7 @@ def audit_training(config: VotingConfig, dataset: Dataset, run_dir: str | os.Pat
                       f"<= {config.num_teachers}, the number of teachers")
     partitions = teacher_indices(dataset, config.num_teachers, config.partition_seed)
     canaries = Canaries.make(dataset, partitions, num_canaries, seed)
-    # In a file, where the teachers can be found after the run.
+    # The teachers are kept in a file, where they can be found after the run.
     trainer = Trainer(config, canaries.insert(dataset, canaries.coins), run_dir, callbacks=callbacks,
                       options=dataclasses.replace(options, bank_memory_gb=0.0, distribute=None),
                       mechanism=mechanism, noise=noise, student=student)
@@ -161,8 +161,8 @@ def _attack_releases(trainer: Trainer, student: Student, with_all: TeacherBank, 
                      num_canaries: int, progress: Callable[[Sequence], Any]) -> tuple[np.ndarray, float]:
     """Scores of the coins, float64 [M], and the largest l2 change of votes in a step by one canary.
 
-    Released sum = votes without canaries + sum_i coin_i * (what canary i changes) + noise: the best linear guess of the
-    coins, which are 1/2 +- 1/2 before anything is released, solves a ridge regression.
+    Released sum = votes without canaries + sum_i coin_i * (what canary i changes) + noise. The coins are 1/2 +- 1/2
+    before anything is released. The best linear guess of the coins solves a ridge regression.
     """
     config, releases = trainer.config, trainer.releases
     banks = with_all, without
@@ -190,7 +190,7 @@ def _attack_releases(trainer: Trainer, student: Student, with_all: TeacherBank, 
 
 
 def _noise_is_on(trainer: Trainer) -> bool:
-    """Whether the attacker has to expect noise: he knows the code."""
+    """Whether the attacker, who knows the code, has to expect noise."""
     return bool(np.any(trainer.noise.draw((1, 8), trainer.config.noise_scale, 0)))
 
 
@@ -220,7 +220,7 @@ class _OwnVotes:
 
 
 def _num_disturbed(trained: TeacherBank, with_all: TeacherBank, without: TeacherBank, coins: np.ndarray) -> int:
-    """Teachers whose final state is not that of a teacher with their own records, bit by bit."""
+    """Number of teachers whose final state is not, bit by bit, that of a teacher with the same records."""
     expected_in = np.zeros(trained.num_teachers, bool)
     expected_in[:len(coins)] = coins
     disturbed = np.zeros(trained.num_teachers, bool)

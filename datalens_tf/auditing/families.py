@@ -1,4 +1,4 @@
-"""All audits that a run's kind has; the kind says which, by what it is made of.
+"""All audits of each kind of run. What a kind is made of decides which audits it has.
 
 | kind of run                                              | neighbours | repeated releases | canaries            |
 |----------------------------------------------------------|------------|-------------------|---------------------|
@@ -6,7 +6,7 @@
 | sums released once (`ReleasingSynthesizer`)              | yes        | of a run's sums   | no                  |
 | sums over sampled records (a class with a `learner_class`) | yes        | no                | in a run            |
 
-Without records, an audit runs on random pictures, and says nothing of anybody. With records it trains on them.
+Without records, an audit runs on random pictures, and says nothing about anybody. With records, it trains on them.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ from datalens_tf.methods import registry
 from datalens_tf.methods.embedding import ReleasingSynthesizer
 from datalens_tf.training.callbacks import Callback
 
-_PICTURES = 60  # random ones, that an audit without records runs on
-_ANY_SHAPE = (64, 64, 3)  # of pictures where only the kind of a mechanism is asked
+_PICTURES = 60  # random pictures that an audit without records runs on
+_ANY_SHAPE = (64, 64, 3)  # of pictures, where only the kind of a mechanism matters
 
 
 def _unwatched(values: Sequence[Any], name: str) -> Sequence[Any]:
-    """The values, and nobody is told."""
+    """Returns the values; nobody is told."""
     del name
     return values
 
@@ -50,7 +50,7 @@ class Effort:
 
     Attributes:
       trials: releases in each of two worlds.
-      num_canaries: at most.
+      num_canaries: largest number of canaries.
       confidence: of all statistical findings of an audit together.
       callbacks: told about training.
       watched: wraps what is repeated, and is told its name.
@@ -68,7 +68,7 @@ class Effort:
         _validate.between("confidence", self.confidence, 0, 1, open_low=True, open_high=True)
 
     def share(self, parts: int) -> float:
-        """Confidence of each of so many findings, that all hold with `confidence`."""
+        """Confidence of each of `parts` findings, so that all of them hold together with `confidence`."""
         return 1 - (1 - self.confidence) / parts
 
 
@@ -105,9 +105,9 @@ def audit(config: RunConfig, effort: Effort = Effort(), *, records: Dataset | No
     """Audits runs with these settings; a JSON-able dictionary, see `findings.report`.
 
     Args:
-      config: resolved settings, those of the image but for DataLens included.
+      config: resolved settings; except for DataLens, those of the image are among them.
       effort: how much is done.
-      records: to train an audited run on, which is one more release of them; None audits on random pictures.
+      records: to train an audited run on. The run is one more release of them. None audits on random pictures.
       run_dir: where that run goes; None for a temporary folder.
 
     Raises:
@@ -186,7 +186,7 @@ def _of_sampled_sums(config: Any, effort: Effort, records: Dataset | None, folde
 
 
 def _of_votes(config: Any, effort: Effort, records: Dataset | None, folder: pathlib.Path) -> list[Finding]:
-    """Neighbours; votes as bad as a record could make them, in many runs and one; and canaries in a run on records."""
+    """Neighbours; votes as bad as a record could make them, in many runs and in one; canaries in a run on records."""
     count = min(effort.num_canaries, config.num_teachers)
     names = iter(("two worlds", "one run with canaries"))
     parts = 2 if records is None else 4

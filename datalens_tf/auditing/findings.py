@@ -1,4 +1,4 @@
-"""Findings of audits, one form for all of them, and the report that puts them beside what is claimed."""
+"""Findings of audits in one form for all of them, and the report that compares them with what is claimed."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Finding:
       lower_bound: what the audit shows at least.
       claimed: largest value that the claim allows.
       confidence: of the lower bound; None where it is exact.
-      details: numbers that it rests on.
+      details: numbers that the bound rests on.
       private: whether it was computed from records, so that no epsilon covers it.
     """
 

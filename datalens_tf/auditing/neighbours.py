@@ -1,10 +1,10 @@
-"""Neighbouring inputs: a search for two whose sums are further apart than the noise is charged for.
+"""A search for two neighbouring inputs whose sums are further apart than the noise is charged for.
 
-What counts is one number, whatever a mechanism's units are: the distance of the sums of two neighbouring data sets,
-divided by the standard deviation of the noise that the mechanism asks its source for, is the mu of this pair. A release
-is charged as one with noise multiplier z, for a mu of 1 / z. So the share of the charge is z times the distance in
-standard deviations, and one that is above 1 refutes the sensitivity, the noise or the price. Nothing is random here but
-the choice of inputs, so a finding holds for certain.
+One number counts, whatever a mechanism's units are: the mu of a pair of neighbouring data sets. It is the distance of
+their sums, divided by the standard deviation of the noise that the mechanism asks its source for. A release is charged
+as one with noise multiplier z, for a mu of 1 / z. So the share of the charge is z times the distance in standard
+deviations. A share above 1 refutes the sensitivity, the noise or the price. Only the choice of inputs is random here,
+so a finding holds for certain.
 """
 
 import functools
@@ -33,7 +33,7 @@ from datalens_tf.mechanisms.second_moment import SecondMoment
 AUDIT = "neighbours"
 NUM_IMAGES = 2  # that teachers vote on here: the sensitivity is joint over images
 _RECORDS, _NUMBERS = 60, 12  # hostile records, and numbers in each
-_ALONE, _TOGETHER = np.ones(1, np.int64), np.full(2, 2)  # sizes of the units whose records they are
+_ALONE, _TOGETHER = np.ones(1, np.int64), np.full(2, 2)  # for each record, the size of its unit
 
 
 class Pair(NamedTuple):
@@ -66,18 +66,18 @@ class Pair(NamedTuple):
 
     @property
     def mu(self) -> float:
-        """Distance of the sums in standard deviations of the noise: the release is exactly so private."""
+        """Distance of the sums in standard deviations of the noise: exactly how private the release is."""
         first, second = self.means
         return float(np.linalg.norm((first - second) / self.stddevs))
 
     @property
     def share(self) -> float:
-        """`mu` divided by that which is charged."""
+        """`mu` divided by the mu that is charged."""
         return self.mu * accountants.noise_multiplier(self.event)
 
 
 class Asked(NoiseSource):
-    """Puts out, in place of noise, so many of the standard deviations that it is asked for."""
+    """Gives, in place of noise, a fixed number of the standard deviations that it is asked for."""
 
     is_secure, description, caveat = False, "none", "none"
 
@@ -102,13 +102,13 @@ def audit_pairs(pairs: Sequence[Pair], measured: str, private: bool = False) -> 
 
 
 def audit_mechanism(mechanism: Any, seed: int = 0) -> Finding:
-    """The share of its charge that a mechanism takes on `worst_pair`; raises what that raises."""
+    """The share of its charge that a mechanism takes on `worst_pair`; raises what `worst_pair` raises."""
     return audit_pairs([worst_pair(mechanism, seed)], f"{type(mechanism).__name__} on hostile records: short, long, "
                                                       "infinite, no numbers, opposite, equal")
 
 
 def worst_pair(mechanism: Any, seed: int = 0) -> Pair:
-    """Searches hostile records for the two whose sums are furthest apart; where one is added, for the largest sum.
+    """Searches hostile records for the two whose sums are furthest apart, or for the largest sum if one is added.
 
     Args:
       mechanism: with noise, of a kind that `one_record_sums` knows.
@@ -131,7 +131,7 @@ def worst_pair(mechanism: Any, seed: int = 0) -> Pair:
 
 @functools.singledispatch
 def one_record_sums(mechanism: Any, stream: np.random.Generator) -> NDArray[np.float64]:
-    """Sums of n data sets of one hostile record, or unit, each, by the mechanism's own code: float64 [n, ...].
+    """Sums of n data sets, each of one hostile record or unit, by the mechanism's own code: float64 [n, ...].
 
     Args:
       mechanism: of a kind that is registered here.
@@ -145,7 +145,7 @@ def one_record_sums(mechanism: Any, stream: np.random.Generator) -> NDArray[np.f
 
 
 def hostile(stream: np.random.Generator, dimension: int, length: float = 1.0) -> NDArray[np.float32]:
-    """Vectors float32 [n, dimension] to trip over: of any length, about this one, equal, opposite, or no numbers."""
+    """Vectors float32 [n, dimension] to trip over: of any length, of about `length`, equal, opposite, or no numbers."""
     random = stream.normal(size=(_RECORDS, dimension)) * 10.0 ** stream.integers(-3, 4, (_RECORDS, 1))
     unit = random / np.linalg.norm(random, axis=1, keepdims=True) * length
     axes = length * np.eye(min(dimension, 4), dimension)
@@ -182,7 +182,7 @@ def _(mechanism: SanitizedGradients, stream: np.random.Generator) -> NDArray[np.
 
 @one_record_sums.register
 def _(mechanism: MeanEmbedding, stream: np.random.Generator) -> NDArray[np.float64]:
-    """Units of one record, and of two, in the same row or in two."""
+    """Units of one record, and units of two records in the same row or in two rows."""
     vectors = hostile(stream, _NUMBERS)
     alone = [(vectors[[row]], np.array([label]), _ALONE) for row in range(len(vectors)) for label in (0, 1)]
     together = [(vectors[stream.integers(0, len(vectors), 2)], stream.integers(0, 2, 2), _TOGETHER) for _ in vectors]
@@ -210,7 +210,7 @@ def _(mechanism: CorrectCounts, stream: np.random.Generator) -> NDArray[np.float
 @one_record_sums.register(FetchSgd)
 @one_record_sums.register(RealVotes)
 def _(mechanism: Any, stream: np.random.Generator) -> NDArray[np.float64]:
-    """Votes of one teacher, whose gradients a record may have made anything."""
+    """Votes of one teacher; a record may have made its gradients anything."""
     dimension = 1 if isinstance(mechanism, RealVotes) else 2 * mechanism.top_k if isinstance(
         mechanism, TopAgg) else mechanism.dimension
     gradients = np.tile(hostile(stream, dimension)[:, None], (1, NUM_IMAGES, 1))

@@ -1,7 +1,7 @@
-"""Empirical lower bounds on epsilon: what attacks achieve that know everything the threat model allows.
+"""Empirical lower bounds on epsilon, from attacks that know everything the threat model allows.
 
-An attack that does better than (epsilon, delta)-differential privacy permits proves that a claim is false; one that
-does not, proves nothing. Bounds hold with the stated confidence, whatever the attack's scores look like.
+An attack that does better than (epsilon, delta)-differential privacy permits proves that a claim is false. An attack
+that does not do better proves nothing. Bounds hold with the stated confidence, whatever the attack's scores look like.
 """
 
 import math
@@ -22,8 +22,8 @@ def many_runs_bound(scores_with: Sequence[float] | np.ndarray, scores_without: S
                     delta: float, confidence: float = 0.95) -> float:
     """Lower bound on epsilon from the scores of many independent runs on two neighbouring data sets.
 
-    The first half of the scores chooses a threshold, the second half measures how often each kind exceeds it
-    (Clopper-Pearson intervals), in both directions.
+    The first half of the scores chooses a threshold. The second half measures how often each kind exceeds it, in both
+    directions (Clopper-Pearson intervals).
 
     Args:
       scores_with, scores_without: at least four each; larger ones should speak for the first data set.
@@ -31,7 +31,7 @@ def many_runs_bound(scores_with: Sequence[float] | np.ndarray, scores_without: S
       confidence: in (0, 1), of the bound.
 
     Returns:
-      epsilon >= 0 that any (epsilon, delta)-private algorithm must have at least, with this confidence.
+      The bound, >= 0: with this confidence, the algorithm is not (epsilon, delta)-private for any smaller epsilon.
 
     Raises:
       InvalidArgumentError: too few scores, or one that is no number.
@@ -46,12 +46,12 @@ def many_runs_bound(scores_with: Sequence[float] | np.ndarray, scores_without: S
         halves.append(np.array_split(scores, 2))
     _validate.require(len(scores_with) == len(scores_without), "len(scores_without)", len(scores_without),
                       f"to be {len(scores_with)}, as many as the others")
-    (with_a, with_b), (without_a, without_b) = halves  # An odd one is in the first half.
+    (with_a, with_b), (without_a, without_b) = halves  # With an odd number, the first half has one more.
     thresholds = np.unique(np.concatenate([with_a, without_a]))
     alpha = (1 - confidence) / 4  # Two directions, each from one upper and one lower interval.
 
     def bounds(with_scores, without_scores, thresholds):
-        """One for each threshold: the better one of the two directions."""
+        """A bound for each threshold: the better one of the two directions."""
         size = len(with_scores)
         above = [(scores[:, None] > thresholds).sum(axis=0) for scores in (with_scores, without_scores)]
         best = np.zeros(len(thresholds))
@@ -109,12 +109,12 @@ def one_run_bound(num_correct: int, num_guesses: int, num_canaries: int, delta: 
 
 
 def best_one_run_bound(scores: np.ndarray, coins: np.ndarray, delta: float, confidence: float = 0.95) -> dict[str, Any]:
-    """`one_run_bound` of guessing as many coins as do best, by the sign of the scores of largest magnitude.
+    """The best `one_run_bound` of several numbers of guesses, by the sign of the scores of largest magnitude.
 
-    The numbers of guesses that are tried are few and fixed, and each is given its part of the confidence.
+    The numbers of guesses that are tried are few and fixed, and each has its part of the confidence.
 
     Args:
-      scores: float [M]; positive ones speak for a coin of 1, negative ones for 0, the larger the more.
+      scores: float [M]; positive ones speak for a coin of 1, negative ones for 0, and larger magnitudes speak louder.
       coins: bool [M].
       delta, confidence: as for `one_run_bound`.
 
@@ -135,12 +135,12 @@ def best_one_run_bound(scores: np.ndarray, coins: np.ndarray, delta: float, conf
 
 def attack_releases(mechanism: Mechanism, noise: NoiseSource, *, batch_size: int, num_steps: int, top_k: int,
                     trials: int, progress: Callable[[Sequence], Any] = iter) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of many runs on two neighbouring data sets, worst case: one teacher's votes all change sign.
+    """Scores of many runs on two neighbouring data sets, in the worst case: one teacher's votes all change sign.
 
     A record may change its teacher's votes in any way within their bound (Lemma 1), and the attacker may know all other
     votes, which are therefore zero here. In one world the attacked teacher votes +1 on its k coordinates of each image
-    at every step, in the other -1. The score is the sum of the released values there, the best test there is for
-    Gaussian noise. The releases go through `Mechanism.privatize`, as in training.
+    at every step, in the other -1. The score is the sum of the released values on these coordinates, which is the best
+    test that there is for Gaussian noise. The releases go through `Mechanism.privatize`, as in training.
 
     Args:
       mechanism, noise: as in training.
@@ -163,10 +163,11 @@ def attack_releases(mechanism: Mechanism, noise: NoiseSource, *, batch_size: int
 def attack_one_run(mechanism: Mechanism, noise: NoiseSource, *, batch_size: int, num_steps: int, top_k: int,
                    dimension: int, num_canaries: int, seed: int = 0, progress: Callable[[Sequence], Any] = iter
                    ) -> tuple[np.ndarray, np.ndarray]:
-    """One run in which many teachers hold a canary each: scores, and the coins that they were set by.
+    """Scores of one run in which many teachers hold a canary each, and the coins that the canaries were set by.
 
-    Canary i makes its teacher vote a pattern of its own, k random coordinates with random signs per image and step, or
-    the opposite, by a fair coin. The score is the correlation of what is released with the pattern.
+    Canary i makes its teacher vote a pattern of its own, or the opposite pattern, by a fair coin. A pattern has k
+    random coordinates with random signs per image and step. The score is the correlation of what is released with the
+    pattern.
 
     Args:
       mechanism, noise, batch_size, num_steps, top_k, progress: as for `attack_releases`.
@@ -198,12 +199,12 @@ def audit_releases(config: VotingConfig, *, trials: int, num_canaries: int, conf
                    progress: Callable[[Sequence], Any] = iter) -> dict[str, Any]:
     """Both attacks on the releases of a run with these settings, beside what it claims; a JSON-able dictionary.
 
-    What is audited is what every run passes through: the sensitivity of votes, the noise, and accounting. Teachers are
-    not trained: the attacker chooses votes as badly as a record could make them. That teachers share nothing, and that
-    a record reaches one teacher, is for the record-swap tests.
+    They audit what every run passes through: the sensitivity of votes, the noise, and accounting. Teachers are not
+    trained: the attacker chooses votes as bad as a record could make them. The record-swap tests check that teachers
+    share nothing, and that a record reaches one teacher.
 
     Args:
-      config: num_steps may be None, for all that the budget pays for.
+      config: settings, whose num_steps may be None for all steps that the budget pays for.
       trials: runs in each of two worlds.
       num_canaries: of the attack on one run, <= num_teachers.
       confidence: of both bounds together.

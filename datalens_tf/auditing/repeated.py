@@ -1,11 +1,11 @@
 """Repeated releases: sums that a run releases once are released many times, on two neighbouring data sets.
 
-The run is made once, as any other, and watched: what its code sums, by which mechanisms, and what was released. The
+The run is made once, like any other, and watched: what its code sums, by which mechanisms, and what was released. The
 same code then runs on neighbouring data, where it is given what the first run released, and is asked for its own sums.
-So there are two worlds with the same history: each release is a Gaussian mechanism about the sums of the one or the
-other, as composition has it. In each world every release is made many times by its mechanism's own `privatize`; the
-attacker knows both worlds' sums, and guesses by the likelihood ratio, along their difference. How often the guess is
-wrong, in either world, bounds mu from below, and epsilon with it.
+So there are two worlds with the same history. Each release is a Gaussian mechanism about the sums of the one world or
+the other, as composition has it. In each world, every release is made many times by its mechanism's own `privatize`.
+The attacker knows the sums of both worlds, and guesses by the likelihood ratio, along the difference of the sums. How
+often the guess is wrong, in either world, bounds mu from below, and with mu also epsilon.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ class Watched:
     """The releases of a run, each on the run's own data and on neighbouring data.
 
     Attributes:
-      pairs: of each neighbour, its releases in order.
-      claimed_mu: that all of the run's charges together allow.
+      pairs: for each neighbour, its releases in order.
+      claimed_mu: the mu that all charges of the run together allow.
       epsilon: what the run claims.
       noise: its source.
     """
@@ -55,7 +55,7 @@ class Watched:
 
 
 class _Watching:
-    """A run's `Releases`, and of each the mechanism, the exact sums and what was released."""
+    """A run's `Releases`, with the mechanism, the exact sums and the released numbers of each release."""
 
     def __init__(self, releases: Any):
         self._releases = releases
@@ -90,7 +90,7 @@ class _Again:
         return len(self.pairs) < len(self._watched.made)
 
     def get(self, mechanism: Callable[..., Any], sums: Callable[[Any], np.ndarray]) -> tuple[Any, np.ndarray]:
-        del mechanism  # It is what the first run released by.
+        del mechanism  # The first run's mechanism is taken.
         made, exact, noisy = self._watched.made[len(self.pairs)]
         self.pairs.append(Pair(made, made.dp_event(), exact, sums(made)))
         return made, noisy
@@ -102,9 +102,9 @@ def watch(kind: type[ReleasingSynthesizer], config: MethodConfig, dataset: Datas
 
     Args:
       kind: of the run.
-      config: its settings. How the generator is fitted to what was released is cut short.
+      config: its settings. The fit of the generator to what was released is cut short.
       dataset: the run's records.
-      neighbours: of it.
+      neighbours: neighbouring data sets.
       run_dir: a new folder.
     """
     watched: list[list[Pair]] = []
@@ -142,9 +142,9 @@ def total_mu(pairs: Sequence[Pair]) -> float:
 def worst_neighbours(dataset: Dataset, adjacency: str) -> tuple[Dataset, list[Dataset]]:
     """A data set with a hostile first record, and neighbours in which it is replaced; or one in which it is missing.
 
-    It becomes white where the brightest of the first records is brighter than its mean, and else black: like a record
-    of its class, and as long as clips allow. In its place are the opposite of it in another class, the same image in
-    another class, its opposite in its class, and black.
+    The first record becomes white where the brightest of the first records is brighter than its mean, and black
+    elsewhere. So it is like a record of its class, and as long as clips allow. In the neighbours, it is replaced by its
+    opposite in another class, by the same image in another class, by its opposite in its class, and by black.
     """
     first = to_unit(dataset.images[:1000])
     place = int(first.reshape(len(first), -1).sum(1).argmax())
@@ -177,7 +177,7 @@ def scores(pairs: Sequence[Pair], noise: NoiseSource, trials: int, progress: Cal
       progress: wraps the trials.
 
     Returns:
-      float64 [trials] each. By the noise that is charged for, they have means +-mu^2 / 2 and variances mu^2.
+      float64 [trials] each. With the noise that is charged for, they have means +-mu^2 / 2 and variances mu^2.
     """
     tests = []
     for pair in pairs:

@@ -1,12 +1,12 @@
 """Audits of training by noisy sums over sampled records (DP-SGD): canaries in one run, and neighbouring inputs.
 
-A canary is a record whose gradient the attacker chose, which a record may be as far as the guarantee knows. Each of
-many is among the records, or not, by a fair coin of its own. In a real run, canaries are sampled, clipped, summed,
-hidden by noise and paid for as records are; only where a record's gradient would be computed do they bring their own,
-ten times as long as clipping allows, on coordinates that no other canary has. The attacker knows all honest records,
-and even which of them were sampled: each record is sampled by a draw of its own, so the guarantee of the canaries
-stays. The rest of a step's sum is canaries and noise, and a coordinate of it shows one canary alone. The best guess of
-its coin is the likelihood ratio of what was seen in all steps.
+A canary is a record whose gradient the attacker chose. As far as the guarantee knows, a record may have any gradient.
+Each of many canaries is among the records, or not, by a fair coin of its own. In a real run, canaries are sampled,
+clipped, summed, hidden by noise and paid for as records are. Only where a record's gradient would be computed does a
+canary bring its own, which is ten times as long as clipping allows, on coordinates that no other canary has. The
+attacker knows all honest records, and even which of them were sampled. The guarantee of the canaries stays, because
+each record is sampled by a draw of its own. The rest of a step's sum is canaries and noise, and a coordinate of this
+rest shows one canary alone. The best guess of a canary's coin is the likelihood ratio of what was seen in all steps.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from datalens_tf.mechanisms.noise import NoiseSource
 from datalens_tf.training.sampled import SampledSums
 
 AUDIT = "canaries"
-_TOO_LONG = 10.0  # as clipping allows
+_TOO_LONG = 10.0  # times the length that clipping allows
 _SPREAD = 20  # coordinates of a canary where only the largest ones of a gradient are kept
 _LEAST_NOISE = 1e-3  # that the attacker reckons with, in lengths of a canary
 
@@ -37,14 +37,13 @@ class Canaries:
     """Canaries of a run, and what was seen of them.
 
     Args:
-      learner: whose records they are among.
+      learner: the canaries are among its records.
       count: how many are wanted; fewer where the vectors have too few coordinates.
       noise_stddev: standard deviation of the noise in the released sum, in units of the mechanism's grid.
       stream: decides coins, signs and coordinates.
 
     Attributes:
       coins: bool [M], which are among the records.
-      vectors: of each one, as it is summed: values [M, s] at coordinates [M, s].
       log_ratios: float64 [M], of what was seen with the canary and without.
       num_steps: steps that were seen.
     """
@@ -72,7 +71,7 @@ class Canaries:
         return len(self.coins)
 
     def sum_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Sum of those of these canaries that are among the records, float64 [d]."""
+        """Sum of the chosen canaries that are among the records, float64 [d]."""
         total, here = np.zeros(self._dimension), chosen[self.coins[chosen]]
         np.add.at(total, self._places[here], self._values[here])
         return total
@@ -95,19 +94,19 @@ def audit_canaries(kind: Any, config: RunConfig, dataset: Dataset, run_dir: str 
       config: its settings.
       dataset: the honest records.
       run_dir: a new folder for the run, which is one more release of the records.
-      num_canaries: at most.
+      num_canaries: largest number of canaries.
       confidence: of the bound.
       seed: of canaries and coins.
-      noise: instead of the settings' own.
+      noise: source of noise instead of the settings' own.
       options: for `kind`, callbacks for example.
 
     Raises:
       CheckpointError: the folder holds a part of a run, in which canaries were not watched.
     """
     honest = usable_only(dataset)
-    # q is that of the honest records: n and the noise must not follow from coins.
+    # The sampling probability q is that of the honest records: n and the noise must not follow from coins.
     config = with_data(config, dataset).resolved(config.known_records(len(dataset)))
-    if isinstance(config, BoundedConfig):  # What follows from the bound is known, and canaries come on top of it.
+    if isinstance(config, BoundedConfig):  # What follows from the bound is known by now; canaries come on top of it.
         config = config.replace(records_at_most=None)
     placeholders = dataclasses.replace(
         honest, images=np.concatenate([honest.images, np.zeros_like(honest.images[:1]).repeat(num_canaries, 0)]),

@@ -1,7 +1,7 @@
-"""Checks of a run folder, an export or a converted file that whoever holds it can make.
+"""Checks that anybody who holds a run folder, an export or a converted file can make.
 
-Checks need no records and nothing private. A check that fails means that something was altered or mixed up. That all
-checks pass means that the parts agree with each other; `CANNOT_KNOW` says what nobody can see from outside.
+Checks need no records and nothing private. If a check fails, something was altered or mixed up. If all checks pass, the
+parts agree with each other; `CANNOT_KNOW` says what nobody can see from outside.
 """
 
 import base64
@@ -35,8 +35,8 @@ CANNOT_KNOW = (
     "trained",
     "whether somebody who knows how rewrote both the ledger and the statement: the chain of hashes has no key",
     "whether other runs used the same records: their budgets add up")
-# All that generators of this package compute with, and classifiers of the layers that `classify` allows. None of these
-# operations touches a file but the four that load the variables.
+# All operations that generators of this package compute with, and classifiers of the layers that `classify` allows. Of
+# these operations, only the four that load the variables touch a file.
 _OPERATIONS = frozenset("""
     Abs AddN AddV2 All Any ArgMax Assert AssignVariableOp AvgPool AvgPool3D BatchMatMulV2 BatchToSpaceND BiasAdd
     Bitcast BitwiseOr BroadcastTo Cast Ceil ClipByValue ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Cos Cumsum
@@ -81,7 +81,7 @@ def verify(path: str | pathlib.Path) -> list[Check]:
         wrote.
 
     Raises:
-      DataLensError: there is nothing of these kinds.
+      DataLensError: the path is none of these.
     """
     path = pathlib.Path(path)
     if path.is_file():
@@ -162,7 +162,7 @@ def _onnx(data: bytes) -> tuple[dict[str, str], str]:
 def _tflite(data: bytes) -> tuple[dict[str, str], str]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()
-        if sum(member.file_size for member in members) > len(data):  # They are stored as they are.
+        if sum(member.file_size for member in members) > len(data):  # They are stored uncompressed.
             raise ValueError("its texts are larger than the file")
         texts = {member.filename: archive.read(member).decode() for member in members}
         return texts, tflite_digest(data[:min(member.header_offset for member in members)])
@@ -177,7 +177,7 @@ def _page(data: bytes) -> tuple[dict[str, str], str]:
 
 
 def _check(name: str, find: Callable[[], str]) -> Check:
-    """Makes a check of what `find` says, or of why it refuses."""
+    """Makes a check from what `find` returns, or from the error with which it refuses."""
     try:
         return Check(passed=True, text=f"{name}: {find()}")
     except DataLensError as error:
@@ -245,7 +245,7 @@ def _settings(folder: pathlib.Path) -> str:
 
 
 def _step_event(text: str) -> dp_accounting.DpEvent | None:
-    """Cost of a charge by the settings in `config.json`; None where they alone do not decide it, as in PATE."""
+    """Cost of a charge by the settings in `config.json`; None where these alone do not decide it, as in PATE."""
     method = _files.parse_json(text).get("method", DEFAULT)
     if method in methods():
         return config_from_json(text).step_event()
@@ -253,7 +253,7 @@ def _step_event(text: str) -> dp_accounting.DpEvent | None:
 
 
 def _costs_less(unit: dp_accounting.DpEvent, event: dp_accounting.DpEvent) -> bool:
-    """Whether it is a release that was given more noise than planned, after charges were lost."""
+    """Whether `unit` is a release that was given more noise than `event` plans, after charges were lost."""
     return (isinstance(unit, dp_accounting.GaussianDpEvent) and isinstance(event, dp_accounting.GaussianDpEvent)
             and unit.noise_multiplier > event.noise_multiplier)
 

@@ -1,1 +1,1 @@
-"""One file, one accountant: a module with an `Accountant` and its `PLACE` in tables, the loosest first."""
+"""One module per accountant, with an `Accountant` and its `PLACE` in tables, which list the loosest bound first."""

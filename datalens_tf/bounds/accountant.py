@@ -37,7 +37,7 @@ class Accountant(abc.ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def supports(self, event: dp_accounting.DpEvent) -> bool:
-        """Whether it prices such a release, for some neighbouring relation; by default every one."""
+        """Whether it prices this event, for some neighbouring relation; by default it prices every event."""
         return True
 
     @abc.abstractmethod
@@ -55,7 +55,7 @@ class Accountant(abc.ABC):
 
 
 class GaussianAccountant(Accountant):
-    """An accountant of Gaussian releases, which compose to one of them, whatever the neighbouring relation is."""
+    """An accountant of Gaussian releases, which compose to one Gaussian release under every neighbouring relation."""
 
     def supports(self, event: dp_accounting.DpEvent) -> bool:
         return isinstance(event, (dp_accounting.GaussianDpEvent, dp_accounting.NonPrivateDpEvent))

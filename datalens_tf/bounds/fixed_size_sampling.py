@@ -1,26 +1,28 @@
 """The price of answering from one sampled part of the data, or from a sample of fixed size, by privacy losses.
 
 dp_accounting prices `SampledWithoutReplacementDpEvent` by Renyi divergences only, with constants that cost a good part
-of the budget. Here is the distribution of the privacy loss, for neighbours that differ in one replaced record.
+of the budget. This module computes the distribution of the privacy loss, for neighbours that differ in one replaced
+record.
 
 The bound on one step. Outputs are distributed as P = (1 - q) A + q B on one data set and as Q = (1 - q) A + q B' on its
-neighbour, where q is the probability that the record is in the sample, and A, B, B' are mixtures of Gaussians with
-standard deviation z whose means are at most 1 apart, all of them. For epsilon >= 0 and epsilon' = ln(1 + q (e^epsilon
+neighbour. Here q is the probability that the record is in the sample, and A, B, B' are mixtures of Gaussians with
+standard deviation z. All means of A, B and B' are at most 1 apart. For epsilon >= 0 and epsilon' = ln(1 + q (e^epsilon
 - 1)), advanced joint convexity (Balle, Barthe and Gaboardi 2018, theorem 2) bounds the hockey-stick divergence by
 
-    delta_{P,Q}(epsilon') <= q ((1 - beta) delta_{B,A}(epsilon) + beta delta_{B,B'}(epsilon)),  0 <= beta <= 1,
+    delta_{P,Q}(epsilon') <= q ((1 - beta) delta_{B,A}(epsilon) + beta delta_{B,B'}(epsilon)),  0 <= beta <= 1.
 
-and both terms, by joint convexity, by that of two Gaussians 1 apart: delta(epsilon') = q delta_Gauss(epsilon). (In
-samples of more than one record, those of A and of B are paired so that they differ in one record.) P and Q change
-places without changing the bound; so delta(-epsilon') = 1 - e^-epsilon' + e^-epsilon' delta(epsilon').
+By joint convexity, both terms are bounded by the divergence of two Gaussians 1 apart:
+delta(epsilon') = q delta_Gauss(epsilon). (Samples of more than one record are paired, one of A with one of B, so that
+the two differ in one record.) Exchanging P and Q does not change the bound, so
+delta(-epsilon') = 1 - e^-epsilon' + e^-epsilon' delta(epsilon').
 
-Composition. That curve is convex in e^epsilon' and therefore the curve of some pair of distributions, which dominates
-every step; pairs that dominate compose adaptively (Zhu, Dong and Wang 2022, "Optimal Accounting of Differential Privacy
-via Characteristic Function"). Connecting the curve's points at a grid by lines in e^epsilon' only raises it (Doroshenko
-et al. 2022, "Connect the Dots").
+Composition. That curve is convex in e^epsilon' and is therefore the curve of some pair of distributions. The pair
+dominates every step, and dominating pairs compose adaptively (Zhu, Dong and Wang 2022, "Optimal Accounting of
+Differential Privacy via Characteristic Function"). Connecting the curve's points at a grid by lines in e^epsilon' only
+raises it (Doroshenko et al. 2022, "Connect the Dots").
 
-What must hold of the mechanism: given everything released before, the sample is fresh and secret, and what it is drawn
-from is a function of the records and of the earlier releases alone. See `mechanisms.sanitized_gradients`.
+Requirements on the mechanism: given everything released before, the sample is fresh and secret, and the set that it is
+drawn from is a function of the records and of the earlier releases alone. See `mechanisms.sanitized_gradients`.
 """
 
 import math
@@ -32,12 +34,12 @@ from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from numpy.typing import NDArray
 from scipy import special
 
-# Beyond so many standard deviations what is left of delta is below 1e-19 and added to that of an infinite loss.
+# What is left of delta beyond this many standard deviations is below 1e-19; it is added to that of an infinite loss.
 _TAIL = 9.0
 
 
 def epsilon(tally: Sequence[tuple[dp_accounting.SampledWithoutReplacementDpEvent, int]], delta: float) -> float:
-    """Epsilon, at this delta, of sampled Gaussian releases and how often each was made; an upper bound."""
+    """An upper bound on epsilon, at this delta, for sampled Gaussian releases, each with how often it was made."""
     interval = min(_interval(event) for event, _ in tally)
     total = privacy_loss_distribution.identity(interval)
     for event, count in tally:
@@ -46,7 +48,7 @@ def epsilon(tally: Sequence[tuple[dp_accounting.SampledWithoutReplacementDpEvent
 
 
 def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArray[np.float64]:
-    """delta(epsilon') of one step, see above.
+    """delta(epsilon') of one step; the module's docstring derives it.
 
     Args:
       losses: epsilon' >= 0, float64 [n].

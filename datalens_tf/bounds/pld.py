@@ -40,9 +40,9 @@ class Pld(Accountant):
             (event, count), = tally
             none = privacy_loss_distribution.identity(value_discretization_interval=_INTERVAL)
             return float(none.compose(_of_one_step(event).self_compose(count)).get_epsilon_for_delta(delta))
-        # What is left under replacement is noise without sampling, whose multiplier is for the replacement itself. Its
+        # Under replacement, only noise without sampling is left, and its multiplier is for the replacement itself. Its
         # loss is exactly that of N(0, z^2) against N(1, z^2), whatever moved the mean by 1; likewise for Laplace noise.
-        # Every version of dp_accounting takes ADD_OR_REMOVE_ONE for that; under REPLACE_ONE, 0.6 moves the mean by 2.
+        # Every version of dp_accounting computes this for ADD_OR_REMOVE_ONE; for REPLACE_ONE, 0.6 moves the mean by 2.
         accountant = dp_accounting.pld.PLDAccountant(
             neighboring_relation=RELATIONS["add-or-remove-one"],
             # Its grid has (loss range)/(interval) points: a large loss on the standard grid would exhaust the memory.
@@ -57,13 +57,13 @@ def _is_sample_of_gaussian(event: dp_accounting.DpEvent) -> bool:
 
 
 def _is_poisson_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
-    """Whether it is one Gaussian release from a Poisson sample that may have records."""
+    """Whether it is one Gaussian release from a Poisson sample with a sampling probability > 0."""
     return (isinstance(event, dp_accounting.PoissonSampledDpEvent) and event.sampling_probability > 0
             and isinstance(event.event, dp_accounting.GaussianDpEvent))
 
 
 @functools.lru_cache(maxsize=16)
 def _of_one_step(event: dp_accounting.PoissonSampledDpEvent) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Loss of one step, which the accountant would find anew, in seconds, for each number of steps that is asked."""
+    """Loss of one step, cached: the accountant would compute it anew, in seconds, for each number of steps."""
     return privacy_loss_distribution.from_gaussian_mechanism(
         event.event.noise_multiplier, value_discretization_interval=_INTERVAL, sampling_prob=event.sampling_probability)

@@ -1,8 +1,8 @@
 """Renyi accounting with a tighter conversion, by dp_accounting, of divergences that do not depend on its version.
 
-dp_accounting's versions agree on Gaussian noise, also from samples of fixed size. They do not on Laplace noise, nor on
-fractional orders of Poisson samples, which 0.4 computes as here and 0.6 bounds from above, loosely. Statements are
-checked by whoever gets them, with the version they have; so these two are computed here.
+dp_accounting's versions agree on Gaussian noise, also from samples of fixed size. They disagree on Laplace noise and on
+fractional orders of Poisson samples, which 0.4 computes as here and 0.6 bounds loosely from above. Recipients check a
+statement with the version that they have, so this module computes both kinds of divergences.
 """
 
 import functools
@@ -20,7 +20,7 @@ from datalens_tf.bounds.accountant import RELATIONS, Accountant, Tally, by_dp_ac
 PLACE = 2
 
 _ORDERS: NDArray[np.float64] = np.array([1 + x / 10 for x in range(1, 100)] + [*range(11, 64), 128, 256, 512, 1024])
-# Below this noise multiplier, sampling is taken to save nothing: there is hardly privacy, and the grid would be huge.
+# Below this noise multiplier, sampling is taken to save nothing: little privacy is left, and the grid would be huge.
 _NEXT_TO_NO_NOISE = 0.05
 
 
@@ -74,7 +74,7 @@ def poisson_moment(order: float, rate: float, multiplier: float) -> float:
 
     Args:
       order: > 1.
-      rate: q in [0, 1], the probability of a record to be in the sample.
+      rate: q in [0, 1], the probability that a record is in the sample.
       multiplier: z > 0, standard deviation of the noise divided by the sensitivity.
     """
     if rate == 0:

@@ -1,9 +1,10 @@
 """Layers that users' models may have: those of Keras that compute every record's outputs from that record alone.
 
-A table of exact types, each with the arguments under which it is allowed. A subclass may override anything, so it is a
-custom layer, and custom layers are refused like all that the table does not name: whether a function of a batch keeps
-its rows apart cannot be found out by looking at it. The table is checked twice: in a file before Keras builds anything
-from it, since to build a layer can run code; and on the built model, with the ranks of the tensors that layers see.
+A table lists exact types, each with the arguments under which it is allowed. A subclass may override anything, so it
+counts as a custom layer. Custom layers are refused, like everything that the table does not name: looking at a function
+of a batch does not show whether it keeps the rows apart. The table is checked twice: on a file before Keras builds
+anything from it, since building a layer can run code; and on the built model, with the ranks of the tensors that layers
+see.
 """
 
 import functools
@@ -22,10 +23,10 @@ from datalens_tf.errors import InvalidArgumentError
 layers = tf.keras.layers
 Layer: TypeAlias = tf.keras.layers.Layer
 _CONTAINERS = (tf.keras.Sequential, tf.keras.Sequential.__base__)  # The latter is what tf.keras.Model(x, y) makes.
-# Functions of Keras, by identity: one of another origin may look at the whole batch.
+# Functions of Keras, compared by identity: one of another origin may look at the whole batch.
 ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu", "sigmoid", "softmax",
                "softplus", "softsign", "swish", "tanh")
-# Where classes of a file may be from, beside layers.
+# Modules that classes in a file may come from, in addition to layers.
 _NAMESPACES = ("keras.initializers", "keras.regularizers", "keras.constraints", "keras.optimizers",
                "keras.optimizers.schedules", "keras.losses", "keras.metrics", "keras.mixed_precision")
 _PARTS = ["config.json", "metadata.json", "model.weights.h5"]
@@ -36,7 +37,7 @@ class Rule(NamedTuple):
     """The condition under which a layer is allowed.
 
     Attributes:
-      needs: in words; empty where there is none.
+      needs: the condition in words; empty where there is none.
       holds: says whether it is met, given the layer and the rank of its inputs, batch axis included.
     """
 
@@ -46,7 +47,7 @@ class Rule(NamedTuple):
 
 def _axes_apart(layer: Layer, rank: int) -> bool:
     axes = layer.get_config()["axis"]
-    # -rank is the batch, too.
+    # Axis -rank is the batch axis, too.
     return all(-rank < axis < rank and axis != 0 for axis in ([] if axes is None else np.ravel(axes)))
 
 
@@ -81,7 +82,7 @@ _EITHER: dict[type[Layer], Rule] = {
     layers.GlobalAveragePooling2D: _of_rank(4), layers.GlobalAveragePooling3D: _of_rank(5),
     layers.Flatten: _ALWAYS, layers.Reshape: _ALWAYS, layers.Permute: _ALWAYS, layers.RepeatVector: _of_rank(2),
     layers.ZeroPadding2D: _of_rank(4), layers.Cropping2D: _of_rank(4), layers.UpSampling2D: _of_rank(4),
-    # Of three axes, these take the first for the height of a single image.
+    # Given three axes, these layers take the first one for the height of a single image.
     layers.Resizing: _of_rank(4), layers.CenterCrop: _of_rank(4),
     layers.Rescaling: Rule("`scale` and `offset` numbers, or one for each channel", _scalars),
     layers.Normalization: _AXES, layers.LayerNormalization: _AXES, layers.GroupNormalization: _AXES,
@@ -96,15 +97,15 @@ EXTRACTORS = _EITHER | {layers.BatchNormalization: _AXES} | dict.fromkeys((
 
 
 def check(model: tf.keras.Model, table: Mapping[type[Layer], Rule], name: str) -> None:
-    """Refuses a model with anything but what a table allows.
+    """Refuses a model with anything that a table does not allow.
 
     Args:
-      model: built.
+      model: the built model.
       table: `TRAINED` or `EXTRACTORS`.
       name: of the model, for errors.
 
     Raises:
-      InvalidArgumentError: a layer, activation, connection or argument may mix records, or nobody knows what it does.
+      InvalidArgumentError: a layer, activation, connection or argument may mix records, or its effect is not known.
     """
     for layer in _containers(model):
         if type(layer) not in _CONTAINERS:
@@ -129,7 +130,7 @@ def check_file(path: str, flag: str) -> None:
     """Refuses a file whose model would be refused, before Keras runs anything that is in it.
 
     Raises:
-      InvalidArgumentError: it is no archive that Keras' own format has, or names what no table allows.
+      InvalidArgumentError: it is not an archive in Keras' own format, or names something that no table allows.
     """
     try:
         if not path.endswith(".keras"):  # Keras would read it as another format.
@@ -144,12 +145,12 @@ def check_file(path: str, flag: str) -> None:
             with h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r") as weights:
                 _check_weights(weights)
     except Exception as error:
-        # Parsers of damaged archives raise nearly anything.
+        # Parsers raise nearly anything for damaged archives.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidArgumentError(f"Expected {flag}={path!r} to be a Keras model in Keras' own format: {reason:.200}. "
                                    "Write it with model.save('FILE.keras').") from error
     if isinstance(config, dict):
-        config = config | {"compile_config": None}  # Which is not read.
+        config = config | {"compile_config": None}  # The compile settings are not read.
     for item in _objects(config):
         if not _known(item):
             raise InvalidArgumentError(
@@ -181,7 +182,7 @@ def _nodes(model: tf.keras.Model) -> Iterator[Any]:
     """All calls of layers in a model's graph, and in those of the models inside it."""
     for container in _containers(model):
         depths = container._nodes_by_depth
-        for depth in sorted(depths, reverse=True):  # From the inputs on: the first that is wrong is named.
+        for depth in sorted(depths, reverse=True):  # From the inputs on, so that the first wrong call is named.
             yield from depths[depth]
 
 
@@ -198,7 +199,7 @@ def _check_node(node: Any, table: Mapping[type[Layer], Rule], name: str) -> None
     if (len(inputs) > 1 and type(layer) not in _MERGING) or len(ranks) > 1:
         raise _refusal(name, layer, "joins tensors. Use a merging layer, on tensors of the same number of axes")
     if type(layer) in _CONTAINERS and ranks != {len(layer.input_shape)}:
-        # One without a shape of its own is built anew at each call: what it did in this one was not looked at.
+        # A model without a shape of its own is built anew at each call: what it did in this call was not checked.
         raise _refusal(name, layer, "is called with inputs of other shapes elsewhere. Use one model for each")
     rule = _ALWAYS if type(layer) in _CONTAINERS else table[type(layer)]
     if ranks and not rule.holds(layer, *ranks):
@@ -209,7 +210,7 @@ def _check_node(node: Any, table: Mapping[type[Layer], Rule], name: str) -> None
 
 
 def _of_records(tensor: Any) -> bool:
-    """Whether the first axis is that of records, of any number, and the tensor an ordinary one."""
+    """Whether the tensor is an ordinary one whose first axis counts records, in any number."""
     spec = tensor.type_spec
     return type(spec) is tf.TensorSpec and bool(spec.shape.rank) and spec.shape[0] is None
 
@@ -240,7 +241,7 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def _known(item: dict[str, Any]) -> bool:
-    """Whether a name in a file is one of Keras' own, of an allowed layer or of what layers are made of."""
+    """Whether a name in a file is one of Keras' own: of an allowed layer, or of something that layers are made of."""
     name, module = item["class_name"], item.get("module")
     if not isinstance(name, str) or not isinstance(module, str):
         return False
@@ -262,7 +263,7 @@ def _title(item: dict[str, Any]) -> Any:
 
 
 def _check_weights(group: h5py.Group) -> None:
-    """Refuses arrays that are elsewhere, and so would bring other files into the result, or larger than they seem."""
+    """Refuses arrays stored elsewhere, which would bring other files into the result, or larger than they seem."""
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise ValueError(f"its weights {name!r} are a link")

@@ -2,18 +2,18 @@
 
 A record with a larger budget has more votes: it is given to several teachers (upsampling), or to a teacher whose vote
 counts more (weighting). Its epsilon follows from its number of votes r, by which every sensitivity in
-`mechanisms.gnmax` is multiplied (`record_votes`). Nowhere else may a record be in two teachers.
+`mechanisms.gnmax` is multiplied (`record_votes`). Nowhere else may two teachers have the same record.
 
-Budgets are public, belong to a record's index, and stay when the record is replaced: had they been chosen by what is in
-the record, they would tell of it. What deviates from the report's pseudo-code:
+Budgets are public, belong to a record's index, and stay when the record is replaced: a budget that was chosen by the
+content of its record would reveal something about it. Deviations from the report's pseudo-code:
 
-- Algorithm 1 divides the scaled budgets by G. The number of groups, which G stands for elsewhere in it, would leave
-  fractions of copies; the greatest common divisor gives the fewest whole copies in the right proportion.
+- Algorithm 1 divides the scaled budgets by G. Elsewhere in it, G is the number of groups, which would leave fractions
+  of copies. The greatest common divisor gives the fewest whole copies in the right proportion.
 - Algorithm 2 makes a group's weight proportional to its budget and to its size, so that the weights do not add up to
   the number of teachers, as its comment says, and a record's votes depend on how many others share its budget. Here
-  they are proportional to the budget. They are integers, since exact noise is; only their proportion to the noise
+  the weights are proportional to the budget. They are integers, as exact noise is; only their proportion to the noise
   matters.
-- Copies are dealt to different teachers; the report does not say how. Two in one teacher would be one vote.
+- Copies are dealt to different teachers; the report does not say how. Two copies in one teacher would be one vote.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class BudgetGroup:
 
 
 def deal_budgets(shares: Mapping[float, float], num_records: int, seed: int) -> np.ndarray:
-    """Gives every record a budget, by its index and a public seed: a stand-in for people who choose theirs.
+    """Gives every record a budget, by its index and a public seed: a stand-in for people who choose their own.
 
     Args:
       shares: budget -> fraction of the records, adding up to 1.
@@ -67,13 +67,13 @@ def votes_per_record(budgets: np.ndarray, precision: int = 1) -> np.ndarray:
 
     Args:
       budgets: [n], > 0.
-      precision: decimal places of the budgets that count. More make larger numbers, and so more work.
+      precision: decimal places of the budgets that count. More places make larger numbers, and so more work.
 
     Returns:
       int64 [n], >= 1, without a common divisor.
 
     Raises:
-      InvalidArgumentError: a budget that is no number > 0, or that this precision rounds to 0.
+      InvalidArgumentError: a budget is not a number > 0, or is rounded to 0 at this precision.
     """
     _validate.integer("precision", precision, at_least=0)
     budgets = np.asarray(budgets, np.float64)
@@ -88,8 +88,8 @@ def votes_per_record(budgets: np.ndarray, precision: int = 1) -> np.ndarray:
 def upsampled_partitions(votes: np.ndarray, num_teachers: int, seed: int) -> list[np.ndarray]:
     """Deals every record to as many different teachers as it has votes, publicly.
 
-    Records are taken in the order of a public random permutation; the copies of one go to teachers that follow each
-    other in turn. So where a record goes depends on indices, budgets and the seed only.
+    Records are taken in the order of a public random permutation; the copies of a record go to consecutive teachers. So
+    a record's teachers depend on indices, budgets and the seed only.
 
     Args:
       votes: copies of each record, int [n], at most one for each teacher.
@@ -116,7 +116,7 @@ def weighted_partitions(votes: np.ndarray, num_teachers: int, seed: int) -> tupl
     Every group of records has teachers in proportion to its size, at least one.
 
     Args:
-      votes: of the teacher of each record, int [n].
+      votes: votes of each record's teacher, int [n].
       num_teachers: N.
       seed: public.
 
@@ -168,7 +168,7 @@ def _enough(num_records: int, num_teachers: int) -> None:
 
 
 def _permutation(count: int, seed: int, purpose: str) -> np.ndarray:
-    """Public, and the same everywhere: see `partition_indices`."""
+    """A public permutation, the same everywhere: see `partition_indices`."""
     _validate.integer("seed", seed, at_least=0)
     words = np.frombuffer(purpose.encode(), np.uint8).tolist()
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence([int(seed), *words]))).permutation(count)

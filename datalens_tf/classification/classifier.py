@@ -1,13 +1,13 @@
 """A classifier trained by DP-SGD with NormTopK: algorithm 4 of the DataLens paper.
 
-What deviates from it:
+Deviations from it:
 
-- What is charged is Poisson sampling, which is done, by privacy loss distributions; the paper has a moments accountant.
+- Batches are Poisson samples and are charged as such by privacy loss distributions; the paper has a moments accountant.
 - The sum of gradients is divided by the expected size of a batch, which is public, never by the true one.
-- Noise is exact and from the operating system (`mechanisms.gaussian_sum`). Who is sampled, and dropout, are as secret.
+- Noise is exact and from the operating system (`mechanisms.gaussian_sum`). Sampling and dropout are as secret.
 - Pixels are scaled to [0, 1] by a fixed rule; the example that the paper follows subtracts the mean of the data.
-- What is released is a moving average of the weights (De et al. 2022, "Unlocking High-Accuracy Differentially Private
-  Image Classification through Scale"), which costs nothing. `--ema_decay 0` releases the last ones.
+- The released weights are a moving average (De et al. 2022, "Unlocking High-Accuracy Differentially Private Image
+  Classification through Scale"), which costs nothing. `--ema_decay 0` releases the last weights.
 """
 
 import io
@@ -79,18 +79,18 @@ class PrivateClassifier(Interruptible):
     """Trains a classifier in a run folder, or continues there.
 
     Args:
-      config: settings; what data and budget decide is filled in by `fit`.
+      config: settings; `fit` fills in those that data and budget decide.
       run_dir: the run folder; a temporary one, kept until the process ends, if None.
-      model: what to train instead of `config.network` or `config.model`, from the weights that it has: images in
-        [0, 1], or what `features` puts out, to one number per class, logits unless a softmax comes last. Compiled or
-        not. It is trained in place. Its layers are those of `allowed_layers.TRAINED`.
-      features: not trained, and run as at prediction; instead of `config.features`. Its layers are those of
-        `allowed_layers.EXTRACTORS`.
+      model: model to train instead of `config.network` or `config.model`, from the weights that it has. It maps images
+        in [0, 1], or the output of `features`, to one number per class: logits, unless a softmax comes last. It may be
+        compiled or not, and is trained in place. Its layers are those of `allowed_layers.TRAINED`.
+      features: feature extractor to use instead of `config.features`; it is not trained, and runs as at prediction. Its
+        layers are those of `allowed_layers.EXTRACTORS`.
       callbacks: told about training.
-      checkpoint_minutes: at most, between snapshots.
+      checkpoint_minutes: minutes between snapshots, at most.
 
     Raises:
-      InvalidArgumentError: from the settings and models.
+      InvalidArgumentError: the settings or models are refused.
 
     Example:
       A real run has hundreds of steps, and noise that is computed from the budget.
@@ -131,8 +131,8 @@ class PrivateClassifier(Interruptible):
           num_classes: number of classes Y, declared to be public: records with other labels keep their place and
             contribute nothing. By default those of the settings, else the largest label plus one, which is read from
             private labels and then taken to be public.
-          units: integers or text [n], of which patient, for example, each record is: all that one has are protected
-            together. By default each record is for itself.
+          units: integers or text [n], the unit of each record, a patient for example. All records of a unit are
+            protected together. By default each record is a unit of its own.
         """
         return self.fit_dataset(as_dataset(images, labels, classes=numbered(num_classes) or self.config.classes,
                                            units=units, unit=self.config.unit or UNIT))
@@ -221,7 +221,7 @@ class PrivateClassifier(Interruptible):
         return model, features
 
     def _write(self, model: tf.keras.Model, features: tf.keras.Model | None, statement: dict[str, Any]) -> None:
-        """The classifier with its statement."""
+        """Writes the classifier with its statement."""
         released = tf.keras.Sequential([
             tf.keras.layers.Input(self.config.data.image_shape), *([] if features is None else [features]), model,
             *([] if networks.puts_out_probabilities(model) else [tf.keras.layers.Softmax()])])
@@ -242,7 +242,7 @@ class DpSgd(SampledSums):
       config: resolved settings.
       dataset: the records.
       model: what is trained.
-      features: through which it sees the images, or None.
+      features: extractor through which the model sees the images, or None.
       noise: of the releases.
     """
 
@@ -306,10 +306,10 @@ class DpSgd(SampledSums):
                        ) -> NDArray[np.float64]:
         """Sum of the clipped, compressed gradients of these records, in units of the mechanism's grid: float64 [d].
 
-        Of units, each one's average gradient is clipped and compressed.
+        With units, each unit's average gradient is clipped and compressed.
 
         Args:
-          chosen: indices of n records; of all of some units, one unit after the other.
+          chosen: indices of n records; with units, all records of some units, one unit after the other.
           stream: secret, for dropout.
         """
         total, gradients = np.zeros(self._gradients.num_parameters), self._gradients_of(chosen, stream)
@@ -325,7 +325,7 @@ class DpSgd(SampledSums):
         """The gradient of each record."""
         for start in range(0, len(chosen), self._chunk):
             indices = chosen[start:start + self._chunk]
-            filled = np.resize(indices, self._chunk)  # One shape, one graph; those beyond the end are left out.
+            filled = np.resize(indices, self._chunk)  # One shape, one graph; records beyond the end are left out.
             gradients = self._gradients(to_unit(self._inputs[filled]), self._labels[filled],
                                         *self._gradients.masks(stream, self._chunk))
             yield from gradients[:len(indices)]
@@ -345,7 +345,7 @@ def learning_rate(config: ClassifierConfig, step: int) -> float:
 
 
 def _guarantee(config: ClassifierConfig) -> Guarantee:
-    """Account of the privacy, beside the settings."""
+    """What the method says about its privacy, in addition to the settings."""
     facts = {name: getattr(config, name)
              for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
     return Guarantee(
@@ -363,7 +363,10 @@ def _in_batches(model: tf.keras.Model, images: NDArray[Any]) -> NDArray[np.float
 
 
 def _timeless(path: pathlib.Path) -> bytes:
-    """Content of a Keras file without the time, which says how long training took, so how large secret samples were."""
+    """Content of a Keras file without its time.
+
+    The time tells how long training took, and so how large the secret samples were.
+    """
     content = io.BytesIO()
     with zipfile.ZipFile(path) as saved, zipfile.ZipFile(content, "w") as written:
         for name in saved.namelist():

@@ -102,7 +102,7 @@ class ClassifierConfig(BoundedConfig):
             _validate.positive("epsilon", self.epsilon)
 
     def public(self) -> ClassifierConfig:
-        """Settings without places on this machine; checksums say which models they were."""
+        """Settings without paths on this machine; checksums say which models they had."""
         return dataclasses.replace(super().public(), model=None, features=None)
 
     def mechanism(self) -> norm_topk.NormTopKSum:
@@ -126,5 +126,5 @@ class ClassifierConfig(BoundedConfig):
         elif config.num_steps is None:
             affordable = accountants.max_steps(config.mechanism().dp_event(), config.budget, config.delta,
                                               config.accountant, config.adjacency)
-            config = config.replace(num_steps=max(1, affordable))  # The ledger says what lacks for the first.
+            config = config.replace(num_steps=max(1, affordable))  # If it is 0, the ledger refuses the first step.
         return config

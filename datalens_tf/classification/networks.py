@@ -26,8 +26,8 @@ def small_classifier(input_shape: tuple[int, ...], num_classes: int, seed: int) 
     """The network of the paper's DP-SGD experiments on MNIST (appendix A.2.1: that of Opacus' example).
 
     (x - 0.1) / 0.3 - conv 16 8x8/2 - ReLU - max-pool 2x2/1 - conv 32 4x4/2 - ReLU - max-pool 2x2/1 - dense 32 - ReLU -
-    dense. The example standardises pixels by MNIST's own moments, 0.1307 and 0.3081; the round constants here are no
-    one's data, and without any clipped steps are too short (docs/how-to/classify.md).
+    dense. The example standardises pixels by MNIST's own moments, 0.1307 and 0.3081. The round constants here come from
+    nobody's data; without any such constants, clipped steps are too short (docs/how-to/classify.md).
     Input shape: images [B, H, W, C] in [0, 1]. Output shape: logits [B, num_classes].
     """
     seeds = iter(rng.stream(seed, "classifier").integers(0, 2**31, size=4).tolist())
@@ -72,19 +72,19 @@ def new_network(name: str, input_shape: tuple[int, ...], num_classes: int, seed:
 
 
 def load_keras(path: str, flag: str) -> tf.keras.Model:
-    """A Keras model from a file, compiled or not; raises InvalidArgumentError where it is none that is allowed."""
+    """A Keras model from a file, compiled or not; raises InvalidArgumentError if it is not one that is allowed."""
     _validate.require(pathlib.Path(path).exists(), flag, path, "to be a file with a Keras model; there is none")
     allowed_layers.check_file(path, flag)
     try:
         return tf.keras.models.load_model(path, compile=False)
     except Exception as error:
-        # Parsers of damaged archives raise nearly anything.
+        # Parsers raise nearly anything for damaged archives.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidArgumentError(f"Expected {flag}={path!r} to be a Keras model: {reason:.200}") from error
 
 
 def digest(model: tf.keras.Model) -> str:
-    """A checksum of a model's layers and weights; of no names, which depend on what else a process made."""
+    """A checksum of a model's layers and weights, without names, which depend on what else a process made."""
     found = hashlib.sha256()
     for layer in _all_layers(model):
         settings = {name: value for name, value in layer.get_config().items() if name != "name"}
@@ -120,21 +120,23 @@ def check_features(features: tf.keras.Model, input_shape: tuple[int, ...]) -> No
 class PerExampleGradients:
     """Each record's gradient of its own cross-entropy, with respect to all trainable weights; training behaviour off.
 
-    Records are computed one at a time. A batch at once is computed where the model is a `Sequential` one whose weights
-    are in `Dense` and `Conv2D` layers, and only if the result is the same, to the bit, wherever in a batch a record is:
-    matrix products of some shapes round a batch's last rows differently, and where a record is depends on the others.
-    What Dropout keeps is drawn by the caller, for each record and step, never by a layer or by TensorFlow: nobody may
-    know a record's mask, and which one it gets must not depend on which other records there are.
+    Records are computed one at a time, unless two conditions hold: the model is a `Sequential` one whose weights are in
+    `Dense` and `Conv2D` layers, and a record's result is the same, to the bit, at every place in a batch. Then a batch
+    is computed at once. Places matter because matrix products of some shapes round a batch's last rows differently, and
+    a record's place depends on the other records.
+
+    The caller draws what Dropout keeps, for each record and step; a layer or TensorFlow never does. Nobody may know a
+    record's mask, and the mask must not depend on which other records there are.
 
     Args:
       model: see `check_classifier`.
       shape: of the inputs in every call, [n, ...].
 
     Attributes:
-      num_parameters: numbers in all trainable weights together [d].
+      num_parameters: d, the number of numbers in all trainable weights together.
 
     Raises:
-      InvalidArgumentError: a record's gradient changes another's.
+      InvalidArgumentError: a record changes another's gradient.
     """
 
     def __init__(self, model: tf.keras.Model, shape: tuple[int, ...]):
@@ -144,7 +146,7 @@ class PerExampleGradients:
         self._layers = _flat_layers(model)
         ways = [self._one_by_one]
         chained = [weight for layer in self._layers or () if _is_linear(layer) for weight in layer.trainable_weights]
-        if sorted(map(id, chained)) == sorted(map(id, self._weights)):  # A layer that is used twice is not.
+        if sorted(map(id, chained)) == sorted(map(id, self._weights)):  # Not so if a layer is used twice.
             ways.insert(0, self._by_hand)
         for way in ways:
             self._compute = tf.function(way, autograph=False)
@@ -154,12 +156,12 @@ class PerExampleGradients:
             raise InvalidArgumentError("Expected model to " + _ANYWHERE)
 
     def masks(self, stream: np.random.Generator | SecretStream, count: int) -> list[np.ndarray]:
-        """Masks of each Dropout layer for so many records: bool [count, ...]."""
+        """Masks of each Dropout layer for `count` records: bool [count, ...]."""
         return [stream.random((count, *layer.output_shape[1:]), np.float32) >= layer.rate
                 for layer in self._layers or () if type(layer) is layers.Dropout]
 
     def __call__(self, inputs: np.ndarray, labels: np.ndarray, *masks: np.ndarray) -> np.ndarray:
-        """Gradients float32 [n, d] of inputs float32 [n, ...] with labels int [n]; `masks` as from there."""
+        """Gradients float32 [n, d] of inputs float32 [n, ...] with labels int [n]; masks as `masks` draws them."""
         return self._compute(tf.constant(inputs), tf.constant(labels), [tf.constant(kept) for kept in masks]).numpy()
 
     def unflatten(self, vector: tf.Tensor) -> list[tf.Tensor]:
@@ -167,7 +169,7 @@ class PerExampleGradients:
         return unflattened(vector, self._weights)
 
     def _invented(self, shape):
-        """Records that are nobody's."""
+        """Invented records, which are nobody's."""
         stream = rng.stream(0, "probe")
         return (stream.random(shape, np.float32), stream.integers(0, self._model.output_shape[-1], shape[0]),
                 *self.masks(stream, shape[0]))
@@ -192,7 +194,7 @@ class PerExampleGradients:
                 else:
                     x = _at_prediction(layer, x, masks)
             total = tf.reduce_sum(self._loss(x, labels))
-        # Of the sum; but record i alone decides row i of what the layers put out.
+        # These are gradients of the sum; but record i alone decides row i of what the layers put out.
         deltas = tape.gradient(total, put_out)
         parts = {}
         for layer, x, delta in zip((layer for layer in self._layers if _is_linear(layer) and layer.trainable_weights),
@@ -228,7 +230,7 @@ def count_parameters(model: tf.keras.Model) -> int:
 
 
 def extract(features: tf.keras.Model, images: np.ndarray) -> np.ndarray:
-    """Features at prediction, float32 [n, ...]: of each image alone, whatever the others are.
+    """Features at prediction, float32 [n, ...]; those of an image depend on that image alone.
 
     Args:
       features: see `check_features`.
@@ -255,7 +257,8 @@ class Unchanged:
     """Remembers the weights that are not trained, and says whether they are still the same, to the bit.
 
     Args:
-      models: None for none.
+      model: whose trained weights may change.
+      features: whose weights may not; None for none.
     """
 
     def __init__(self, model: tf.keras.Model, features: tf.keras.Model | None):
@@ -263,7 +266,7 @@ class Unchanged:
         self._before = [weight.numpy().tobytes() for weight in self._weights]
 
     def check(self) -> None:
-        """Raises InvalidArgumentError where one changed."""
+        """Raises InvalidArgumentError if one of them changed."""
         for weight, before in zip(self._weights, self._before):
             if weight.numpy().tobytes() != before:
                 raise InvalidArgumentError(
@@ -275,8 +278,8 @@ def _same_anywhere(compute, records, *more, name):
     """Whether a record's row of a result is the same, to the bit, wherever in the batch the record is.
 
     Args:
-      compute: of arrays whose first axis is the records'; a float array [n, ...].
-      records, more: its arguments, invented; of records, one at a time is altered.
+      compute: function from arrays whose first axis counts records to a float array [n, ...].
+      records, more: its arguments, invented; one record at a time is altered in `records`.
 
     Raises:
       InvalidArgumentError: another record's row changes.
@@ -296,7 +299,7 @@ def _same_anywhere(compute, records, *more, name):
 
 
 def _bits(values):
-    """Rows as bytes: NaNs are compared, too."""
+    """Rows as bytes, so that NaNs are compared, too."""
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
 
 
@@ -327,7 +330,7 @@ def _all_layers(model):
 
 
 def _flat_layers(model):
-    """The layers of a chain, or None where a model is none."""
+    """The layers of a chain, or None where the model is not a chain."""
     if type(model) is not tf.keras.Sequential:
         return None
     found = []
@@ -369,7 +372,7 @@ def _patches(layer, x):
 
 
 def _at_prediction(layer, x, masks):
-    """Output of a layer with training behaviour off; but for Dropout, which takes the next mask."""
+    """Output of a layer with training behaviour off, except for Dropout, which takes the next mask."""
     if type(layer) is not layers.Dropout:
         return layer(x, training=False)
     return tf.where(next(masks), x / (1 - layer.rate), 0.0)

@@ -3,14 +3,16 @@
 Teachers are support vector machines, each trained on its own partition of the sensitive records. They vote on public
 queries, a mechanism of `mechanisms.gnmax` releases labels, and a student network learns from those alone. The price is
 known before anything is trained: queries, answers, noise and the number of votes that depend on a record are settings.
-What deviates from the papers:
+Deviations from the papers:
 
 - The guarantee does not depend on the votes. The papers' epsilons do, and are themselves private (`privacy.pate_rdp`).
-- Confident- and Interactive-GNMax have a fixed number of answers, all charged; the papers charge those that were given.
-- Students learn from labelled queries only, by supervision; the papers' from all, by virtual adversarial training.
+- Confident- and Interactive-GNMax have a fixed number of answers, all charged. The papers charge only the answers that
+  were given.
+- Students learn from labelled queries only, by supervision. The papers' students learn from all queries, by virtual
+  adversarial training.
 
 Records may have budgets of their own: see `classification.budgets`. Then every budget has its own epsilon; the ledger
-holds what the records with the largest one pay.
+holds what the records with the largest budget pay.
 """
 
 import dataclasses
@@ -122,12 +124,12 @@ class Plan:
     groups: Sequence[individual.BudgetGroup]
 
     def mechanism(self, record_votes: int | None = None) -> LabelVotes:
-        """The mechanism of every step, priced for records with so many votes, by default the most."""
+        """The mechanism of every step, priced for records with this many votes, by default the most."""
         votes = max(group.record_votes for group in self.groups) if record_votes is None else record_votes
         return _mechanism(self.config, int(self.weights.sum()), votes)
 
     def event(self, record_votes: int | None = None) -> dp_accounting.DpEvent:
-        """Cost of a step for such records."""
+        """Cost of a step for records with this many votes; see `mechanism`."""
         return self.mechanism(record_votes).dp_event(self.config.queries_per_round)
 
     def epsilon(self, group: individual.BudgetGroup) -> float:
@@ -135,11 +137,11 @@ class Plan:
         return self.epsilon_after(group, self.config.rounds)
 
     def epsilon_after(self, group: individual.BudgetGroup, num_charges: int) -> float:
-        """Epsilon of so many charges, for the records with this budget."""
+        """Epsilon of this many charges, for the records with this budget."""
         return accountants.epsilon(self.event(group.record_votes), num_charges, self.config.delta, self.accountant)
 
     def pays_for(self, num_charges: int) -> bool:
-        """Whether every record's own budget does, not only the largest, which is the ledger's."""
+        """Whether every record's own budget pays for this many charges; the ledger knows only the largest budget."""
         return all(self.epsilon_after(group, num_charges) <= group.epsilon for group in self.groups)
 
     @property
@@ -156,10 +158,10 @@ def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarra
       config: settings with num_classes.
       num_records: n.
       budgets: epsilon of each record, float [n], public, where individualization asks for them; else None.
-      slots: records that share a slot, or a unit, share a teacher, see `Dataset`.
+      slots: slot, or unit, of each record; records that share one share a teacher. See `Dataset`.
 
     Raises:
-      InvalidArgumentError: budgets without individualization or the reverse, or ones that are no budgets.
+      InvalidArgumentError: budgets are given without individualization, or the reverse, or are not valid budgets.
       BudgetExhaustedError: the noise that the settings name is too small for a budget.
       DataError: fewer records than teachers.
     """
@@ -219,11 +221,12 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
       run_dir: gets config.json, ledger.jsonl, labels.npz (what was released), student.npz, privacy.json, privacy.txt,
         private/, and budgets.npz if there are any.
       budgets: as for `make_plan`.
-      counts: `teacher_votes` on these queries of teachers that were trained before by the same plan; None trains them.
-      progress: wraps the teachers' partitions, to show how far it is.
+      counts: result of `teacher_votes` on these queries, by teachers that were trained before by the same plan; None
+        trains the teachers.
+      progress: wraps the teachers' partitions, to show progress.
 
     Raises:
-      DataLensError: settings, data or folder that are not what they must be; nothing was charged, unless it says so.
+      DataLensError: settings, data or folder are invalid; nothing was charged, unless the message says so.
     """
     from datalens_tf.classification.student import save_student, train_student
     from datalens_tf.training.checkpoint import ReleaseStore
@@ -253,7 +256,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
         def can_spend() -> bool:
             return ledger.can_spend(event) and plan.pays_for(ledger.num_charges + 1)
 
-        if not len(releases) and not can_spend():  # Said now, not when the teachers are trained.
+        if not len(releases) and not can_spend():  # Said now, not after the teachers are trained.
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={ledger.epsilon_budget:g} pays for no answer: {ledger.spent():.5g} "
                 f"is spent after {num_burnt} charges, all of them lost when training was interrupted. Nothing more "
@@ -270,7 +273,7 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
             if noisy is None:
                 if counts is None:
                     counts = teacher_votes(dataset, plan, queries, progress)
-                if number and not can_spend():  # A crash burnt a charge: what is left is not asked.
+                if number and not can_spend():  # A crash burnt a charge: the remaining queries are not asked.
                     break
                 charge = ledger.spend(event, step=number + 1)
                 noisy = mechanism.privatize(np.split(counts, len(parts))[number], noise, charge, predictions)
@@ -297,13 +300,13 @@ def teacher_votes(dataset: Dataset, plan: Plan, queries: np.ndarray, progress: C
 
 
 def _answers(dataset: Dataset, indices: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Classes that a teacher of these records sees in queries [Q, d]: a function of these records alone, int64 [Q]."""
+    """Classes that a teacher of these records gives to queries [Q, d]: int64 [Q], a function of these records alone."""
     from sklearn.svm import SVC
 
     if dataset.usable is not None and dataset.usable[indices].any():  # A filter acts inside a partition.
         indices = indices[dataset.usable[indices]]
     labels = dataset.labels[indices]
-    if len(np.unique(labels)) == 1:  # Which a support vector machine refuses.
+    if len(np.unique(labels)) == 1:  # A support vector machine refuses a single class.
         return np.full(len(queries), labels[0])
     return SVC(C=10.0).fit(to_unit(dataset.images[indices]).reshape(len(indices), -1), labels).predict(queries)
 
@@ -312,7 +315,7 @@ def _mechanism(config: PateClassifierConfig, num_votes: int, record_votes: int) 
     settings: dict[str, Any] = dict(
         num_votes=num_votes, num_classes=config.num_classes, noise_stddev=config.noise_stddev,
         record_votes=record_votes)
-    if config.max_answers is not None:  # Those that test before they answer have such a number.
+    if config.max_answers is not None:  # Only mechanisms that test before they answer have it.
         settings |= dict(threshold_noise_ratio=config.threshold_noise_ratio, vote_threshold=config.vote_threshold,
                          max_answers=config.max_answers // config.rounds)
     if config.aggregator == "interactive_gnmax":
@@ -356,7 +359,7 @@ def _statement(plan: Plan, ledger: PrivacyLedger, num_burnt: int, noise: NoiseSo
     """`privacy.json`."""
     config, mechanism = plan.config, plan.mechanism()
     private = noise.is_secure
-    # Burnt charges are paid by all.
+    # All records pay for burnt charges.
     by_budget = [dataclasses.asdict(group) | {
         "epsilon": plan.epsilon_after(group, ledger.num_charges) if private else None, "epsilon_budget": group.epsilon}
         for group in plan.groups]

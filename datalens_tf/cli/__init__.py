@@ -1,7 +1,7 @@
 """The command line: flags become settings, settings become one call.
 
-`EXIT_STATUSES` says how a command may end; where it is not 0, one line on stderr says why. Modules that take long to
-import are imported lazily, by the commands that use them.
+`EXIT_STATUSES` says how a command may end. If the status is not 0, one line on stderr says why. Modules that take long
+to import are imported lazily, by the commands that use them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ with epy.lazy_imports():
     from datalens_tf.data import registry as data_registry
     from datalens_tf.methods import registry as method_registry
 
-# The module of each command, which has it in its `COMMANDS`, and what it does.
+# For each command, the module that has it in its `COMMANDS`, and what the command does.
 COMMANDS = {
     "advise": (advise, "say what to expect of a budget for so many records, without reading any"),
     "check": (check, "say what would be trained on your data, and how, before anything runs"),
@@ -82,11 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line, without the program's name (default: this process'), and returns the exit status."""
     argv = sys.argv[1:] if argv is None else list(argv)
     debug = "--debug" in argv  # Known before parsing, which may fail.
-    # Both are read when TensorFlow is first imported.
+    # TensorFlow reads both variables when it is first imported.
     if debug:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:  # Not on every system.
-        # With a single thread for operations a function that waits for its data can wait for ever.
+        # With a single thread for operations, a function that waits for its data can wait for ever.
         os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
     try:
         run, args = parse(argv)
@@ -168,7 +168,7 @@ What most people need of train: --dataset, --epsilon (default: that of the data 
 
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Shows warnings of ours on stderr as errors are: without a place in the code."""
+    """Shows this package's warnings on stderr like errors: without a place in the code."""
     with warnings.catch_warnings():
         others, ours = warnings.showwarning, (PrivacyWarning, InterruptionWarning, DataWarning)
 

@@ -106,7 +106,7 @@ def in_words(found: advice.Expectation) -> str:
 
 
 def slowness() -> float:
-    """Time that this machine takes for what takes 1 on two cores of those that runs were measured on."""
+    """This machine's time for what takes 1 on two cores of the machines that runs were measured on."""
     matrix, times = np.ones((1024, 1024), np.float32), []
     for _ in range(5):
         start = time.perf_counter()

@@ -64,7 +64,7 @@ def _audit(args: argparse.Namespace) -> None:
     with running.shown(args) as shown:
         shown.epsilon = config.epsilon
         records = _records(args, config, folder) if args.train or _needs_data(config) else None
-        if getattr(config, "holdout", 0.0):  # They were held out of the records; the audit has no others.
+        if getattr(config, "holdout", 0.0):  # `_records` leaves these records out; the audit has no others.
             config = config.replace(holdout=0.0)
         if records is not None:
             config = datasets.with_data(config, records).resolved(config.known_records(len(records)))
@@ -80,7 +80,7 @@ def _audit(args: argparse.Namespace) -> None:
 
 
 def _config(args: argparse.Namespace, folder: pathlib.Path | None) -> RunConfig:
-    """Settings of the run or the preset, with those that are given."""
+    """Settings of the run or the preset, changed by those that the flags give."""
     if folder is None and not hasattr(args, "preset"):
         raise InvalidArgumentError("Missing --run_dir or --preset: say what to audit, for example --preset mnist.")
     if folder is not None and hasattr(args, "method"):
@@ -107,13 +107,13 @@ def _stored(folder: pathlib.Path) -> RunConfig:
 
 
 def _needs_data(config: RunConfig) -> bool:
-    """Whether the settings lack what is public about the data: those of votes are audited without."""
+    """Whether the settings lack public facts about the data; settings of votes are audited without these."""
     return config.image_shape is None and not hasattr(config, "num_teachers")
 
 
 def _target(args: argparse.Namespace, folder: pathlib.Path | None) -> pathlib.Path:
     """Folder of the report."""
-    if args.train and folder and args.output_dir is None:  # It looks at records.
+    if args.train and folder and args.output_dir is None:  # The audit then looks at records.
         return results.make_results_folder(folder)
     return pathlib.Path(args.output_dir or folder or ".")
 

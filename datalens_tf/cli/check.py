@@ -117,7 +117,7 @@ def _commands(args: argparse.Namespace, place: str, public: surveys.SurveyedFact
     if args.classes is not None:
         words += ["--classes", str(len(args.classes)) if args.classes == tuple(map(str, range(len(args.classes))))
                   else ",".join(args.classes)]
-    if data_registry.decodes_pictures(place):  # Of every folder: whether some file cannot be read is private.
+    if data_registry.decodes_pictures(place):  # For every folder, because it is private whether a file cannot be read.
         words.append("--skip_unreadable")
     commands = [[*words, "--output_dir", run]]
     if "test" in public.splits or not public.splits:

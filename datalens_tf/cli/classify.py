@@ -48,7 +48,7 @@ def _classify(args: argparse.Namespace) -> None:
 def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierConfig, sources: dict[str, str],
              shown: progress.Progress, stopper: running.Stopper
              ) -> tuple[classifier.PrivateClassifier, datasets.Dataset | str]:
-    """Trains, or continues; the classifier, and test records or why there are none."""
+    """Trains or continues a run; returns the classifier, and test records or the reason that there are none."""
     pictures = common.pictures(args, config.image_shape, num_classes=config.num_classes,
                                skip_unreadable=config.skip_unreadable)
 
@@ -73,12 +73,12 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierC
         common.write_unreadable(folder, config.skip_unreadable, dataset)
     stopper.request_stop = run.request_stop
     run.fit_dataset(dataset)
-    runs.write_sources(folder, sources)  # The same files may have moved.
+    runs.write_sources(folder, sources)  # The files may have moved since the run began.
     return run, test
 
 
 def _report(run: classifier.PrivateClassifier, test: datasets.Dataset | str) -> None:
-    """Prints what was trained, and how good it is on test records, or why there are none."""
+    """Prints what was trained, and how good it is on test records or why there are none."""
     print(statements.render_text(run.privacy_statement()))
     if isinstance(test, str):
         print(f"no accuracy: {test}")
@@ -120,7 +120,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
             raise CheckpointError(f"{folder} was trained with {setting}={getattr(stored, setting)!r}, not {value!r}: "
                                   "resume with the same settings (--resume alone takes them), or choose another "
                                   "--output_dir.")
-    # Models that are not the ones of before are found out by their checksums.
+    # If a model is not the one that the run began with, its checksum shows it.
     return stored.replace(**models), models | {"dataset": place}
 
 

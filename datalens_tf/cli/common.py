@@ -59,7 +59,7 @@ def add_picture_arguments(parser: argparse.ArgumentParser, *, unlabelled: bool =
 
 
 def add_auto_delta(parser: argparse.ArgumentParser, text: str) -> None:
-    """Lets `--delta`, a flag that the parser has, be `auto`, too; the text is its help."""
+    """Lets `--delta`, which the parser has, also be `auto`; `text` becomes the flag's help."""
     def read(word: str) -> float | str:
         return plans.AUTO if word.lower() == plans.AUTO else float(word)
 
@@ -70,7 +70,7 @@ def add_auto_delta(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def without_auto_delta(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that were given, but for a delta that only the data tell; one that is resumed has it as a number."""
+    """The given settings, without a delta that only the data decide; a resumed run has its delta as a number."""
     return {name: value for name, value in given.items() if (name, value) != ("delta", plans.AUTO)}
 
 
@@ -82,7 +82,7 @@ def with_auto_delta(args: argparse.Namespace, config: C, num_records: int) -> C:
 
 
 def image_size(text: str) -> tuple[int, int]:
-    """A type of `--image_size`."""
+    """Reads a value of `--image_size`: height and width, each from 8 to 1024 pixels."""
     sides = text.lower().split("x")
     if not (1 <= len(sides) <= 2 and all(side.isdecimal() and 8 <= int(side[:9]) <= 1024 for side in sides)):
         raise argparse.ArgumentTypeError(f"{text!r:.99} is no size: give H or HxW, of 8 to 1024 pixels each, "
@@ -92,12 +92,12 @@ def image_size(text: str) -> tuple[int, int]:
 
 def pictures(args: argparse.Namespace, shape: tuple[int, int, int] | None = None, *,
              num_classes: int | None = None, skip_unreadable: bool = False) -> datasets.Pictures:
-    """Choices about pictures: the flags' own, else those that lead to the images that there are.
+    """Choices about pictures: those of the flags, or else those that lead to images like the ones that there are.
 
     Args:
-      args: flags, those of `add_picture_arguments` among them or not.
-      shape: of images that it must fit; None where there are none yet.
-      num_classes: Y of these; one class means that there are no labels.
+      args: flags, with or without those of `add_picture_arguments`.
+      shape: (H, W, C) of the images that the pictures must fit; None where there are no images yet.
+      num_classes: number of classes Y of these images; one class means that there are no labels.
       skip_unreadable: whether files that cannot be read keep their place.
 
     Raises:
@@ -110,7 +110,7 @@ def pictures(args: argparse.Namespace, shape: tuple[int, int, int] | None = None
 
 
 def say_defaults(args: argparse.Namespace, place: str) -> None:
-    """Says what pictures became where no flag said it."""
+    """Says which size and colours pictures get where no flag says it."""
     if data_registry.decodes_pictures(place) and None in (args.image_size, args.color):
         (height, width), color = args.image_size or DEFAULT_IMAGE_SIZE, args.color or DEFAULT_COLOR
         print(f"pictures are brought to {height} x {width} pixels, {color}: --image_size and --color choose others")
@@ -124,7 +124,7 @@ def write_unreadable(folder: pathlib.Path, skip_unreadable: bool, *loaded: datas
 
 
 def say_unreadable(folder: pathlib.Path, skip_unreadable: bool) -> None:
-    """Says where skipped files are listed; the line is the same whether there are any."""
+    """Says where skipped files are listed; the line is the same whether there are any or not."""
     if skip_unreadable:
         print(f"files that cannot be read, if there are any: {run_folder.RunFolder(folder).unreadable}")
 
@@ -136,13 +136,13 @@ def preset_help() -> str:
 
 
 def preset_config(args: argparse.Namespace) -> MethodConfig:
-    """The preset for the budget, by default the smallest one that it was made for."""
+    """The preset for the budget; by default, for the smallest budget that the preset was made for."""
     return plans.preset_config(getattr(args, "preset", None) or args.dataset,
                               getattr(args, "method", registry.DEFAULT), vars(args))
 
 
 def data_name(name: str) -> str:
-    """A type of `--data_name`."""
+    """Reads a value of `--data_name`: 1 to 100 printable characters, no `/` among them."""
     if not name or not name.isprintable() or "/" in name or os.sep in name or len(name) > 100:
         raise argparse.ArgumentTypeError(
             f"{name!r:.120} is no name: give 1 to 100 characters that can be seen, no / among them")
@@ -150,7 +150,7 @@ def data_name(name: str) -> str:
 
 
 def read_token(file: str) -> str:
-    """The token of a server, which a file has."""
+    """Reads the token of a server from a file."""
     try:
         token = pathlib.Path(file).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -167,13 +167,16 @@ def load_run(folder: pathlib.Path) -> base.RunSynthesizer:
 
 
 def drawers(model: str) -> runs.Drawers:
-    """`runs.drawers` of what a user names, which must be finished."""
+    """`runs.drawers` of the run or export that a user names; a run must be finished."""
     running.check_finished(pathlib.Path(model))
     return runs.drawers(pathlib.Path(model))
 
 
 def one_core_per_operation(num_threads: int) -> None:
-    """Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores."""
+    """Lets each operation use one core, and `num_threads` operations run side by side.
+
+    Chunks of teachers side by side, each on one core, keep cores busier than operations split over cores.
+    """
     with contextlib.suppress(RuntimeError):  # TensorFlow has started already, in a process that used it before.
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(num_threads)

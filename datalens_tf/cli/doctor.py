@@ -27,7 +27,7 @@ with epy.lazy_imports():
 
 _PACKAGE = "datalens_tf"
 _LEAST_MEMORY, _LEAST_SPACE = 2.0, 1.0  # GiB, below which the smallest runs may fail
-_OURS = {"dev", "docs", "test"}  # extras for who changes the package
+_OURS = {"dev", "docs", "test"}  # extras for people who change the package
 _THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
@@ -95,13 +95,13 @@ def _wrong(requirement: requirements.Requirement) -> str | None:
 
 
 def _tensorflow() -> Finding:
-    """Whether TensorFlow imports, with which Keras 2, and where it computes."""
+    """Whether TensorFlow can be imported, which Keras 2 it has, and on how many GPUs it computes."""
     try:
         import tensorflow as tf
 
         keras = "tf-keras" if tf.keras.Sequential.__module__.startswith("tf_keras.") else "keras"
         gpus = tf.config.list_physical_devices("GPU")
-    except Exception as error:  # noqa: BLE001 (whatever its libraries raise is what there is to tell)
+    except Exception as error:  # noqa: BLE001 (whatever its libraries raise is the finding)
         return Finding("BROKEN", "TensorFlow", f"does not import: {_text.first_line(error)}. pip install '{_PACKAGE}' "
                        "in a new environment mends it")
     return Finding("ok", "TensorFlow", f"{tf.__version__} with {keras} {importlib.metadata.version(keras)}, "
@@ -124,7 +124,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _folder(name: str, folder: pathlib.Path) -> Finding:
-    """Whether one may write there, and how much fits."""
+    """Whether the folder can be written to, and how much space is free."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")

@@ -97,7 +97,7 @@ def _evaluate(args: argparse.Namespace) -> None:
 
 
 def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
-    """Measures and writes the results; the lines to print."""
+    """Measures, writes the results, and returns the lines to print."""
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
     config = runs.stored_config(source) if is_run else None
@@ -148,7 +148,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
 
     needed = any(metric.needs_train for name, metric in registry.declared().items() if name in args.metrics)
     train, held_out = None, None
-    if needed or split == "holdout":  # Whose records are whose decides which are held out.
+    if needed or split == "holdout":  # Which records share a unit decides which are held out.
         train, held_out = datasets.hold_out(load("train", config.unit if config is not None and share else None), share)
     beside = sources.get("test_dataset") if args.dataset is None else None
     if held_out is not None and split == "holdout":
@@ -180,7 +180,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     shown.on_stage("report")
     public = source if args.output_dir is None else None
     texts = _written(folder, result, facts, examples, public)
-    if public is None and is_run and folder.resolve() == source.resolve():  # What is there now is newer.
+    if public is None and is_run and folder.resolve() == source.resolve():  # The new results replace earlier ones.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
     return texts
 
@@ -206,14 +206,14 @@ def _examples(drawers: runs.Drawers) -> tuple[np.ndarray, np.ndarray]:
 
 def _written(folder: pathlib.Path, result: evaluate.Evaluation, facts: report.RunFacts | None,
              examples: tuple[np.ndarray, np.ndarray], public: pathlib.Path | None) -> list[str]:
-    """Writes results and reports; the lines to print.
+    """Writes results and reports; returns the lines to print.
 
     Args:
       folder: of the results.
       result: what was measured.
       facts: of the run, where there is one.
       examples: synthetic images and labels, of which some of each class are shown.
-      public: the run folder, for a report without what was measured; None for none.
+      public: the run folder, which gets a report without what was measured; None for no such report.
     """
     _files.atomic_write(folder / results.METRICS, json.dumps(result.metrics, indent=2) + "\n")
     page = report.write_report(folder, result, facts, examples)
@@ -226,7 +226,7 @@ def _written(folder: pathlib.Path, result: evaluate.Evaluation, facts: report.Ru
 
 
 def why_not(records: datasets.Dataset) -> str | None:
-    """The reason, a sentence, that no classifier can measure images of such records; None where one can."""
+    """A sentence that says why no classifier can measure images of such records; None if one can."""
     if records.num_classes < 2:
         return "Expected several classes, which a classifier could tell apart, got one."
     smallest = classifier.SMALLEST_SIDE
@@ -241,13 +241,13 @@ def why_not(records: datasets.Dataset) -> str | None:
 
 def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.Dataset, *, held_out: bool,
                      shown: progress.Progress) -> list[str]:
-    """Measures the images of a run that has just ended on real test records, in short; the lines to print.
+    """Measures, in short and on real test records, the images of a run that has just ended; returns lines to print.
 
     Args:
-      run: its folder, which gets the results.
-      train: the records that it was trained on.
-      test: others, all usable.
-      held_out: whether these were held out of its data.
+      run: the run's folder, which gets the results.
+      train: the records that the run was trained on.
+      test: other records, all usable.
+      held_out: whether the test records were held out of the run's data.
       shown: is told the stages.
     """
     effort = context.EFFORTS["short"]
@@ -267,7 +267,7 @@ def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.
 
 def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None,
               is_own: bool) -> datasets.Pictures:
-    """Choices that make real pictures like the synthetic images, and bring a run's own data to what they were."""
+    """Choices that make real pictures like synthetic images, and bring a run's own data to their form in the run."""
     shape, num_classes, skip = None, None, args.skip_unreadable
     if config is not None and (is_own or data_registry.decodes_pictures(place)):
         shape, num_classes, skip = config.image_shape, config.num_classes, skip or config.skip_unreadable

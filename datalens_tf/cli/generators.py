@@ -92,7 +92,7 @@ def _sample(args: argparse.Namespace) -> None:
     looking = args.purpose == "looking"
     if looking and args.server:
         raise InvalidArgumentError("--for looking is not available with --server: ask it for the signature `looking`.")
-    if labels is not None and not args.server:  # A mistake is told before the generator is loaded.
+    if labels is not None and not args.server:  # Mistakes are reported before the generator is loaded.
         running.check_finished(pathlib.Path(args.model))
         arrays.places_of(labels, runs.class_names(pathlib.Path(args.model)))
     with _progress_bar(count, shown=bool(args.server)) as bar:
@@ -160,7 +160,7 @@ def _convert(args: argparse.Namespace) -> None:
 
 
 def _write_sampler(target: pathlib.Path) -> str:
-    """Writes the script that draws from an ONNX file without this package; says what there is now."""
+    """Writes the script that draws from an ONNX file without this package; returns a line that says what is there."""
     script = importlib.resources.files("datalens_tf.serving").joinpath("sample.py").read_text(encoding="utf-8")
     if target.exists() and target.read_text(encoding="utf-8", errors="replace") != script:
         return f"{target} was there, and is left as it is"

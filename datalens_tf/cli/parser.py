@@ -20,8 +20,8 @@ from datalens_tf.settings import Setting, Settings, declared
 
 CLASSES = "LIST"
 
-# Settings without a flag: known from the data, or for tests in Python, since it switches privacy off. Only `train` has
-# --method, which it adds itself.
+# Settings without a flag. They are known from the data, or are for tests in Python because they switch privacy off.
+# Only `train` has --method, which it adds itself.
 _NOT_FLAGS = {"method", "image_shape", "num_classes", "model_digest", "features_digest", "insecure_noise_seed"}
 # Headings of settings in `--help`, in this order.
 _GROUPS = {"data": "data", "budget": "privacy budget", "mechanism": "mechanism: what is released, with how much noise",
@@ -46,9 +46,9 @@ class Parser(argparse_flags.ArgumentParser):
     """Reads one command's words, or those before the command.
 
     Attributes:
-      words: what there is to read.
+      words: the words to read.
       page: makes the help; argparse's list of flags where None.
-      explain_unknown: says of a flag that the command does not have why that is so, or returns None.
+      explain_unknown: returns the reason that the command does not have a flag, or None.
     """
 
     page: Callable[[], str] | None = None
@@ -69,7 +69,7 @@ class Parser(argparse_flags.ArgumentParser):
         """The flags that the words give; raises InvalidArgumentError."""
         self._required = [action for action in self._actions if action.required]
         try:
-            # A flag that is misspelt is told before it is told to be missing.
+            # A misspelt flag is reported before the flag that is missing because of it.
             for action in self._required:
                 action.required = False
             _, unknown = self.parse_known_args(self.words)
@@ -115,7 +115,7 @@ class Parser(argparse_flags.ArgumentParser):
         self.error(why or f"Unknown flag {flag:.200}.{did_you_mean(flag, self._options())}")
 
     def _options(self) -> list[str]:
-        """All flags, but for those that absl brings."""
+        """All flags except those that absl adds."""
         return [option for action in self._actions if action not in self._of_absl for option in action.option_strings]
 
 
@@ -144,13 +144,13 @@ def table(rows: Collection[tuple[str, str]], indent: int = 2, column: int | None
 
 def add_settings(parser: Parser, settings: type[Settings] | Iterable[type[Settings]],
                  names: Collection[str] | None = None, *, brief: bool = False) -> None:
-    """A flag for each of the settings, or for those that are named, by groups; absent from the namespace unless given.
+    """Adds a flag for each setting, or each named one, by groups; a flag that is not given is not in the namespace.
 
     Args:
       parser: gets the flags.
-      settings: class that declares them; or several, of which each flag takes what any of them takes.
+      settings: class that declares them; or several classes, where a flag takes what any of them takes.
       names: which ones; None for all that have a flag.
-      brief: whether the help is the first sentence of what is declared.
+      brief: whether the help is only the first sentence of the declared help.
     """
     chosen: dict[str, Setting] = {}
     for kind in [settings] if isinstance(settings, type) else settings:
@@ -183,7 +183,7 @@ def _add_setting(group: argparse._ArgumentGroup, name: str, setting: Setting, br
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:
-    """Reads a value of the setting's type; `none` is None where the type allows it."""
+    """A function that reads a value of the setting's type; it reads `none` as None where the type allows that."""
     kind = setting.kinds[0]
 
     def read(text: str) -> Any:
@@ -199,10 +199,10 @@ def given_settings(args: argparse.Namespace, settings: type[Settings]) -> dict[s
 
 
 def read_classes(text: str) -> tuple[str, ...] | None:
-    """Classes as they are declared on the command line: a number, names with commas, a file of one name a line, none.
+    """Classes as the command line declares them: a number, names with commas, a file with one name per line, or `none`.
 
     Raises:
-      argparse.ArgumentTypeError: they are something else.
+      argparse.ArgumentTypeError: the text is something else.
     """
     try:
         if text.lower() == "none":

@@ -34,7 +34,7 @@ def _add_arguments(parser: Parser) -> None:
     common.add_picture_arguments(parser, unlabelled=False)
     parser.add_argument("--budgets", default=None, metavar="LIST",
                         help="public epsilons: EPSILON:SHARE,... such as 1:0.5,3:0.5; or FILE.npy")
-    # Its teachers are for one relation.
+    # Its teachers are for one neighbouring relation only.
     add_settings(parser, PateClassifierConfig, set(declared(PateClassifierConfig)) - {"adjacency"}, brief=True)
     common.add_auto_delta(
         parser, f"Privacy budget delta, or auto: below 1/n. (default: {PateClassifierConfig.delta:g})")
@@ -49,7 +49,7 @@ def _pate_classify(args: argparse.Namespace) -> None:
 
 
 def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Progress) -> list[str]:
-    """Trains, or continues, and tests; the lines to print."""
+    """Trains or continues a run, and tests it; returns the lines to print."""
     given = common.without_auto_delta(given_settings(args, PateClassifierConfig))
     config = _config(folder, given, args.resume)
     if config.dataset == "arrays":
@@ -125,7 +125,7 @@ def _config(folder: pathlib.Path, given: dict, resume: bool) -> PateClassifierCo
 
 
 def _stored_budgets(path: pathlib.Path, num_records: int) -> np.ndarray:
-    """Budgets that a run was begun with."""
+    """Budgets that a run began with."""
     try:
         return _files.read_npz(path, _files.exactly({"budgets": np.zeros(num_records)}))["budgets"]
     except (OSError, ValueError) as error:
@@ -135,7 +135,7 @@ def _stored_budgets(path: pathlib.Path, num_records: int) -> np.ndarray:
 def _read_budgets(path: str, num_records: int) -> np.ndarray:
     """One number per record."""
     try:
-        budgets = np.load(path, mmap_mode="r", allow_pickle=False)  # Of the file's header, so far.
+        budgets = np.load(path, mmap_mode="r", allow_pickle=False)  # So far, only the file's header is read.
         if budgets.shape != (num_records,) or budgets.dtype.kind not in "iuf":
             raise ValueError(f"expected {num_records} numbers, one for each record, got "
                              f"{_files.ArrayHeader.of(budgets)}")

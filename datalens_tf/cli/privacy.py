@@ -26,7 +26,7 @@ with epy.lazy_imports():
     from datalens_tf.methods import embedding, sums
     from datalens_tf.planning import pricing, tf_privacy
 
-# What is asked about settings is about those of the default method.
+# Questions about settings are about those of the default method.
 _OF_ALL = ("epsilon", "delta", "adjacency")
 _PRIVACY = ("top_k", "noise_stddev", "batch_size", "num_steps", *_OF_ALL)
 _STATED = registry.STATED
@@ -86,7 +86,7 @@ def _privacy(args: argparse.Namespace) -> None:
     config = (common.preset_config(args) if hasattr(args, "preset") else kind()).replace(**given)
     if not isinstance(config, VotingConfig):
         raise InvalidArgumentError(f"Expected a method with teachers to account for, got {config.method}.")
-    # A budget is asked about when it is given, or nothing else is.
+    # The question is about a budget if one is given, or if nothing else is.
     budget = config.epsilon if "epsilon" in given or "num_steps" not in given else None
     report = pricing.privacy_report(config, budget, accountants)
     print(json.dumps(report, indent=2) if args.json else pricing.render_tables(report))

@@ -38,15 +38,15 @@ def add_progress_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def shown(args: argparse.Namespace, run_dir: pathlib.Path | None = None) -> Iterator[progresses.Progress]:
-    """Progress as the flags ask for it, which begins with the stage `load`.
+    """Progress as the flags ask for it; it begins with the stage `load`.
 
     Args:
-      args: with those of `add_progress_arguments`.
-      run_dir: the run folder, whose public part gets no log file.
+      args: flags, with those of `add_progress_arguments`.
+      run_dir: the run folder, in which no log file may be.
 
     Raises:
       InvalidArgumentError: the log file would be shared with the run.
-      DataLensError: it cannot be written.
+      DataLensError: the log file cannot be written.
     """
     detail = "quiet" if args.quiet else "verbose" if args.verbose else "normal"
     with contextlib.ExitStack() as stack:
@@ -66,7 +66,7 @@ def shown(args: argparse.Namespace, run_dir: pathlib.Path | None = None) -> Iter
 
 @contextlib.contextmanager
 def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks to stop after the current step, the second stops at once."""
+    """Lets the first SIGINT or SIGTERM ask to stop after the current step, and the second stop at once."""
     received = []
 
     def handle(number: int, frame: types.FrameType | None) -> None:
@@ -75,7 +75,7 @@ def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
         if len(received) > 1:
             raise KeyboardInterrupt
         request_stop()
-        # Not print: the signal may have come in the middle of one.
+        # Not print: the signal may have come in the middle of a print.
         os.write(2, b"\ndatalens: stopping after this step; once more to stop at once\n")
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -87,7 +87,7 @@ def stop_on_signals(request_stop: Callable[[], Any]) -> Iterator[None]:
 
 
 class Stopper:
-    """Asks whatever is at work to stop; while nothing is, the command ends at once."""
+    """Asks what is at work to stop; if nothing is at work, the command ends at once."""
 
     def __init__(self) -> None:
         self.request_stop: Callable[[], Any] | None = None
@@ -100,15 +100,15 @@ class Stopper:
 
 @contextlib.contextmanager
 def interruptible(args: argparse.Namespace, name: str, folder: pathlib.Path) -> Iterator[Stopper]:
-    """Ends a command that trains when it is asked to, and says the command that continues.
+    """Ends a command that trains when a signal asks for it, and says which command continues it.
 
     Args:
-      args: with the `words` that the command was given.
+      args: flags, with the `words` that the command was given.
       name: of the command.
       folder: of the run.
 
     Raises:
-      TrainingInterrupted: somebody asked.
+      TrainingInterrupted: a signal asked for the end.
     """
     stopper = Stopper()
     try:
@@ -124,7 +124,7 @@ def interruptible(args: argparse.Namespace, name: str, folder: pathlib.Path) -> 
 
 
 def command(*words: Any) -> str:
-    """A command line of ours, quoted for a shell, that works where this process was started."""
+    """A command line of this package, quoted for a shell, that works where this process was started."""
     program = ["datalens"] if shutil.which("datalens") else [sys.executable, "-m", "datalens_tf"]
     return shlex.join([*program, *map(str, words)])
 
@@ -188,5 +188,5 @@ def _next_commands(folder: pathlib.Path, place: str, tested: bool = False) -> Se
 
 
 def _word(path: pathlib.Path) -> str:
-    """A path that is no flag."""
+    """A path as a word that is not taken for a flag."""
     return f"./{path}" if str(path).startswith("-") else str(path)

@@ -28,7 +28,7 @@ with epy.lazy_imports():
 
 
 def _add_arguments(parser: Parser) -> None:
-    """Adds the flags of the method that the words name, or that the run has which they resume."""
+    """Adds the flags of the method that the words name, or of the run that they resume."""
     common.add_run_arguments(parser)
     common.add_picture_arguments(parser)
     parser.add_argument("--method", metavar="NAME",
@@ -59,7 +59,7 @@ def _add_arguments(parser: Parser) -> None:
 
 
 def _named_method(words: Sequence[str]) -> str | None:
-    """The method that the words name, or that the run has which they resume; None where neither says it.
+    """The method that the words name, or that of the run that they resume; None where neither is known.
 
     A preset without a method is one of the default method.
     """
@@ -131,10 +131,11 @@ def _train(args: argparse.Namespace) -> None:
 def _testing_records(plan: plans.Plan, folder: pathlib.Path) -> datasets.Dataset | None:
     """Real records to measure the images of a run on at its end; None where nothing is to be measured.
 
-    Nothing is where there are no such records, or no classes to tell apart, and where a run was measured before.
+    Nothing is to be measured if there are no such records, if there are no classes to tell apart, or if the run was
+    measured before.
 
     Raises:
-      DataLensError: records that somebody asks to measure on do not serve.
+      DataLensError: records that the user asks to measure on do not serve.
     """
     test = plans.testing_records(plan)
     if test is None or plan.dataset is None or results.result_file(folder).exists():
@@ -175,7 +176,7 @@ def request(args: argparse.Namespace) -> plans.Request:
 
 def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: plans.Plan, options: PerformanceOptions,
              shown: progress.Progress, stopper: running.Stopper) -> dict[str, Any]:
-    """Trains, or continues; returns the statement of the run."""
+    """Trains or continues a run; returns its statement."""
     plans.check_options(plan.config, options)
     if isinstance(plan.config, VotingConfig):
         common.one_core_per_operation(options.num_threads or os.cpu_count() or 1)

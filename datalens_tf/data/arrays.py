@@ -1,4 +1,4 @@
-"""Records that somebody holds in Python, as a data set; what is not taken is refused with a line that converts it."""
+"""Makes a data set of records held in Python; the error for refused data tells how to convert them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.sources.folder import in_order
 from datalens_tf.errors import DataError, DataWarning, InvalidArgumentError
 
-NAME = "arrays"  # of data that has no place
+NAME = "arrays"  # of data without a file or folder
 _KEYS = (("image", "label"), ("images", "labels"), ("x", "y"))  # of records that are dictionaries
 
 
@@ -30,19 +30,19 @@ def of_python(images: Any, labels: Any = None, *, classes: Sequence[str] | None 
     """Records as a checked data set; their order is kept.
 
     Args:
-      images: uint8, or float in [0, 1], [n, H, W, C] or [n, H, W], of numpy or of what numpy reads; or a
-        `tf.data.Dataset` of pairs of an image and a label, in batches or not.
+      images: uint8, or float in [0, 1], [n, H, W, C] or [n, H, W], as a numpy array or as anything that numpy reads; or
+        a `tf.data.Dataset` of pairs of an image and a label, in batches or not.
       labels: integers, or names of classes, [n]. None for a `tf.data.Dataset`, and for one class of all records.
       classes: names of the classes that are declared to be public; None takes those that the labels have.
       class_names: names of all classes, where they are known: labels are these names, or positions among them.
-      users: who each record is of, [n]; None where nobody said.
-      units: of which patient, for example, each record is, [n]: all that one has are protected together. None where a
-        record is a unit.
-      unit: what units are called.
+      users: the user of each record, [n]; None where no users are given.
+      units: the unit of each record, [n], a patient for example. All records of a unit are protected together. None
+        where a record is a unit.
+      unit: name of the units.
 
     Raises:
-      DataError: something else; the line says how to convert it.
-      InvalidArgumentError: a label is none of the classes that are known.
+      DataError: data of another kind; the message says how to convert them.
+      InvalidArgumentError: a label is not one of the known classes.
     """
     if hasattr(images, "element_spec"):
         if labels is not None:
@@ -76,8 +76,8 @@ def places_of(labels: Any, class_names: Sequence[str]) -> NDArray[np.int64]:
     """Positions [n] of classes, which are named or numbered.
 
     Args:
-      labels: one, or several in a sequence: names, or integers in [0, Y).
-      class_names: of the Y classes.
+      labels: one label, or several in a sequence: names, or integers in [0, Y).
+      class_names: names of the Y classes.
 
     Raises:
       InvalidArgumentError: there is no such class.
@@ -116,7 +116,7 @@ def _of_tf_data(data: Any) -> tuple[Any, Any]:
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
-    """An array, where numpy makes one of it; else DataError with what to type."""
+    """Values as a numpy array; where numpy cannot make one, raises DataError that says what to type."""
     kinds = {kind.__module__.partition(".")[0] for kind in type(values).__mro__}
     if hasattr(values, "to_parquet") and hasattr(values, "features"):
         raise DataError("Expected arrays, got a Hugging Face Dataset: data.to_parquet('data.parquet') writes a file, "

@@ -1,4 +1,4 @@
-"""Labelled images: what they must be, and what is done to all of them."""
+"""Labelled images: their form, the checks on them, and the operations that are common to all of them."""
 
 import dataclasses
 import math
@@ -22,18 +22,18 @@ from datalens_tf.settings import (
 SPLITS = ("train", "test")
 _LONGEST_NAME = 1024  # bytes of a user's name
 ONE_CLASS = ("pictures",)  # of data without labels
-UNIT = "unit"  # what units are called where nobody says it
+UNIT = "unit"  # name of units where none is given
 CHUNK = 1000  # records that `chunks` has at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Units:
-    """Patients, for example: each has any number of records, and is protected as a whole.
+    """Units of protection, patients for example: each has any number of records, and is protected as a whole.
 
     Attributes:
-      name: what says whose a record is, as in the setting `unit`.
-      of: number of each record's unit in [0, count), int64 [n]. Private, as is how many records a unit has.
-      count: number of units, public; one without usable records counts, too.
+      name: what assigns records to units, as in the setting `unit`.
+      of: number of each record's unit in [0, count), int64 [n]. Private, as is the number of records of a unit.
+      count: number of units, public; a unit without usable records counts, too.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Units:
 
     @classmethod
     def named(cls, name: str, owners: NDArray[Any]) -> Self:
-        """Units in the order of their names, which are public, given each record's: integers or text [n]."""
+        """Units in the order of their public names, from the name of each record's unit: integers or text [n]."""
         names, of = np.unique(owners, return_inverse=True)
         return cls(name=name, of=of.astype(np.int64), count=len(names))
 
     def records(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Indices of the records of some units, each unit's behind each other."""
+        """Indices of the records of some units, one unit after the other."""
         found = np.flatnonzero(np.isin(self.of, units))
         return found[np.argsort(self.of[found], kind="stable")]
 
@@ -59,20 +59,20 @@ class Dataset:
     Attributes:
       images: uint8 [n, H, W, C], or float32 in [0, 1] where the source holds floats.
       labels: int64 [n] in [0, num_classes).
-      num_classes: number of classes Y. Treated as public: declare classes where the labels must not be asked.
-      name: what the data was loaded as.
+      num_classes: number of classes Y. Treated as public: declare classes where labels must not decide it.
+      name: name under which the data was loaded.
       class_names: one text per class.
-      declared: whether classes were declared to be public, and not found in the data.
-      usable: bool [n], or None where all are. A record that is not keeps its index, and so its partition: whether one
-        record is used must not move another. Only a teacher without any usable one trains on it.
-      users: [n], integers or text: who each record is of, for methods that protect users; public. None where nobody
-        said.
+      declared: whether classes were declared to be public, rather than found in the data.
+      usable: bool [n], or None where all are. An unusable record keeps its index, and so its partition: whether one
+        record is used must not move another. Only a teacher without any usable record trains on unusable ones.
+      users: [n], integers or text: the user of each record, for methods that protect users; public. None where no
+        users are given.
       slots: int64 [n], from 0 on without gaps: records of one slot are never dealt to different teachers. Public, as
         names of files are. None where each record has a slot of its own.
-      units: whose records are whose, where units are protected and not records; None where a record is a unit.
+      units: the unit of each record, where units are protected and not records; None where a record is a unit.
       unreadable: files that could not be read, relative to the data, and why. They hold their places and are not
-        usable. Private, how many there are as well.
-      held_out: the share of places that `hold_out` took away; 0 where it did not.
+        usable. Private, as is their number.
+      held_out: the share of places that `hold_out` took away; 0 where it took none.
     """
 
     images: NDArray[Any]
@@ -90,24 +90,24 @@ class Dataset:
 
     @property
     def num_slots(self) -> int:
-        """Number of slots, which no method can have more teachers than."""
+        """Number of slots; no method can have more teachers than this."""
         if self.units is not None:
             return self.units.count
         return len(self) if self.slots is None else int(self.slots.max()) + 1
 
     @property
     def num_units(self) -> int:
-        """The public n: number of units, or of records where each is one. How many records units have is private."""
+        """The public n: number of units, or of records where each is a unit. How many records a unit has is private."""
         return len(self) if self.units is None else self.units.count
 
     @property
     def unit(self) -> str | None:
-        """The setting of that name; None where a record is a unit."""
+        """The setting `unit`; None where a record is a unit."""
         return None if self.units is None else self.units.name
 
     @property
     def owners(self) -> NDArray[Any] | None:
-        """Whose each record is, for methods that have users: its unit, else its user; None where nobody said."""
+        """Owner of each record, for methods that have users: its unit, else its user; None where neither is given."""
         return self.users if self.units is None else self.units.of
 
     @property
@@ -125,9 +125,9 @@ class Pictures:
     """Public choices of how pictures become images. None of them depends on what the pictures show.
 
     Attributes:
-      image_size: (H, W) that pictures are brought to, by cutting off what is too long on both sides and resampling.
-        None keeps that of data that has one size by its kind; a folder then has 32 x 32.
-      color: `rgb` or `grey`. None keeps that of data that has one by its kind; a folder then has `rgb`.
+      image_size: (H, W) that pictures are brought to, by cutting off both ends of the side that is too long, and
+        resampling. None keeps the size of data whose kind has one; a folder then has 32 x 32.
+      color: `rgb` or `grey`. None keeps the colour of data whose kind has one; a folder then has `rgb`.
       unlabelled: whether there is one class, of all records.
       skip_unreadable: whether a file that cannot be read holds its place and contributes nothing. It is an error
         otherwise.
@@ -154,14 +154,14 @@ class Pictures:
         return cls(image_size=(height, width), color=color, **more)
 
     def fitting(self, image_shape: tuple[int, int, int] | None, num_classes: int | None = None) -> Self:
-        """Choices that lead to the images that there are: these, where nothing else is asked for.
+        """Choices that lead to the images that there are; raises if these choices ask for others.
 
         Args:
-          image_shape: (H, W, C) of the images; None where there are none yet.
-          num_classes: Y of these; one class means that there are no labels.
+          image_shape: (H, W, C) of the images; None where there are no images yet.
+          num_classes: Y of the images; one class means that there are no labels.
 
         Raises:
-          InvalidArgumentError: other images are asked for than there are.
+          InvalidArgumentError: the images have another size or colour than these choices ask for.
         """
         unlabelled = self.unlabelled or num_classes == 1
         if image_shape is None:
@@ -176,7 +176,7 @@ class Pictures:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(H, W, C) of pictures that have no size by their kind."""
+        """(H, W, C) of pictures whose kind has no size of its own."""
         return (*(self.image_size or DEFAULT_IMAGE_SIZE), COLORS[self.color or DEFAULT_COLOR])
 
 
@@ -185,7 +185,7 @@ class PublicFacts(Protocol):
 
     @property
     def name(self) -> str:
-        """Name that public files have for the data."""
+        """Name of the data in public files."""
         ...
 
     @property
@@ -205,12 +205,12 @@ class PublicFacts(Protocol):
 
     @property
     def declared(self) -> bool:
-        """Whether the classes were declared to be public, and not found in the data."""
+        """Whether the classes were declared to be public, rather than found in the data."""
         ...
 
     @property
     def unit(self) -> str | None:
-        """Whose records are protected together; None where each is for itself."""
+        """The unit whose records are protected together; None where each record is by itself."""
         ...
 
 
@@ -228,11 +228,11 @@ _Config = TypeVar("_Config", bound=_Settings)
 
 
 def with_data(config: _Config, dataset: PublicFacts) -> _Config:
-    """Settings with what is public about the data that they are for.
+    """Settings, completed with the public facts about the data that they are for.
 
     Args:
       config: settings with `replace`.
-      dataset: a `Dataset`, or what has the same public facts.
+      dataset: a `Dataset`, or another object with the same public facts.
 
     Raises:
       InvalidArgumentError: the settings declare classes, or name a unit, that the data set does not have.
@@ -266,7 +266,7 @@ def usable_only(dataset: Dataset) -> Dataset:
 
 
 def _some(dataset: Dataset, kept: NDArray[np.bool_]) -> Dataset:
-    """Some of the records, bool [n], in their order; units stay counted that have none of these."""
+    """The records that `kept`, bool [n], selects, in their order; units without any of them still count."""
     return dataclasses.replace(
         dataset, images=dataset.images[kept], labels=dataset.labels[kept],
         usable=None if dataset.usable is None else dataset.usable[kept],
@@ -278,16 +278,16 @@ def _some(dataset: Dataset, kept: NDArray[np.bool_]) -> Dataset:
 def hold_out(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Divides records into those to train on and those to test on, by their places alone; no record is looked at.
 
-    A place is that of a unit, else of a user, else of a slot, else of the record: what belongs together stays together.
-    The places that are held out lie evenly, every tenth one for a share of 0.1.
+    A place is that of a unit, else of a user, else of a slot, else of the record: records that belong together stay
+    together. The places that are held out lie evenly, every tenth one for a share of 0.1.
 
     Args:
       dataset: the records.
       share: of the places to hold out, in [0, 0.5]; 0 for none.
 
     Returns:
-      The records to train on, and those that were held out: None for a share of 0, and where they were taken away
-      before.
+      The records to train on, and those that were held out. The latter are None for a share of 0, and where this share
+      was taken away before.
 
     Raises:
       DataError: there are too few places.
@@ -320,7 +320,7 @@ def hold_out(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
 def unit_sizes(dataset: Dataset) -> NDArray[np.int64]:
     """Number of usable records that each record's unit has, int64 [n], at least 1; 1 where a record is a unit.
 
-    A record counts as one divided by this, so that a unit counts as the average of its records.
+    A record counts as one divided by this number, so that a unit counts as the average of its records.
     """
     if dataset.units is None:
         return np.ones(len(dataset), np.int64)
@@ -331,10 +331,11 @@ def unit_sizes(dataset: Dataset) -> NDArray[np.int64]:
 
 
 def sound(dataset: Dataset) -> Dataset:
-    """A data set in which records that cannot be any keep their places and are not usable.
+    """A data set in which invalid records keep their places and are not usable.
 
-    Such are those whose pixels are NaN, infinite or out of [0, 1], or whose label is no class. Each is found by itself
-    alone, so that one record cannot end a run, nor change another's. Its image is black then, and its label 0.
+    A record is invalid if its pixels are NaN, infinite or out of [0, 1], or if its label is no class. Each record is
+    judged by itself alone, so that one record can neither end a run nor change what becomes of another. An invalid
+    record gets a black image and the label 0.
 
     Raises:
       DataError: arrays of other shapes or types, in which a record has no place of its own.
@@ -346,7 +347,7 @@ def sound(dataset: Dataset) -> Dataset:
                             f"{list(np.shape(value))}.")
     found = (dataset.labels >= 0) & (dataset.labels < dataset.num_classes)
     if dataset.images.dtype != np.uint8:
-        for start in range(0, len(dataset), CHUNK):  # Of a file in memory, perhaps.
+        for start in range(0, len(dataset), CHUNK):  # In parts: it may be a file mapped into memory.
             pixels = dataset.images[start:start + CHUNK].reshape(len(found[start:start + CHUNK]), -1)
             found[start:start + CHUNK] &= ((pixels >= 0) & (pixels <= 1)).all(1)  # Neither holds for NaN.
     if found.all():
@@ -363,8 +364,8 @@ def shaped(dataset: Dataset, pictures: Pictures) -> Dataset:
     Images are cut and resampled as pictures of a folder are. Those that fit already are left alone, to the bit.
 
     Args:
-      dataset: of any images.
-      pictures: what is asked for; what is None there is kept.
+      dataset: a data set of any images.
+      pictures: what is asked for; a size or colour that is None stays as it is.
 
     Raises:
       DataError: a colour is asked of images that have neither one channel nor three.
@@ -396,19 +397,19 @@ def one_class(dataset: Dataset) -> Dataset:
 
 
 def padded(records: NDArray[Any], size: int) -> NDArray[Any]:
-    """Records and zeros behind them, `size` in all: what is computed of a batch is rounded as its shape has it.
+    """Records and zeros behind them, `size` in all: the shape of a batch decides how its results are rounded.
 
-    Whoever computes numbers of records in chunks leaves out those of the zeros; then how many records are in the last
-    chunk, which another record decides, has no part in a record's numbers.
+    Callers that compute numbers of records in chunks leave out the numbers of the zeros. The number of records in the
+    last chunk depends on other records; with the zeros, it has no part in a record's numbers.
     """
     return np.concatenate([records, np.zeros((size - len(records), *records.shape[1:]), records.dtype)])
 
 
 def chunks(dataset: Dataset, size: int = CHUNK
            ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]]:
-    """Images, float32 in [0, 1], labels and `unit_sizes` of all records, so many at a time.
+    """Images, float32 in [0, 1], labels and `unit_sizes` of all records, `size` records at a time.
 
-    Of no records, one chunk of none.
+    Without records, it yields one empty chunk.
     """
     sizes = unit_sizes(dataset)
     for start in range(0, max(1, len(dataset)), size):
@@ -428,14 +429,15 @@ def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = N
       num_classes: number of classes; None takes the largest label + 1. Larger labels are an error.
       name: named in errors and in the result.
       class_names: one text per label; None numbers them.
-      classes: names of the classes that are declared to be public. A label is of the class of its name in
-        `class_names`, or without these of the class at its position. A record of none of these classes keeps its place
-        and contributes nothing: it is not usable, its image is black and its label 0. None: all labels are classes.
+      classes: names of the classes that are declared to be public. A label belongs to the class that has its name in
+        `class_names` or, without `class_names`, to the class at its position. A record of none of these classes keeps
+        its place and contributes nothing: it is not usable, its image is black and its label 0. None means that all
+        labels are classes.
       usable: bool [n]; None for all.
-      users: integers or text [n], who each record is of; None where nobody said.
-      units: integers or text [n], of which patient, for example, each record is: all that one has are protected
+      users: integers or text [n], the user of each record; None where no users are given.
+      units: integers or text [n], the unit of each record, a patient for example. All records of a unit are protected
         together. None where a record is a unit.
-      unit: what units are called.
+      unit: name of the units.
 
     Raises:
       DataError: one line that says what is wrong.
@@ -484,7 +486,7 @@ def _checked_images(images: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def check_images(header: _files.ArrayHeader, name: str) -> None:
-    """Raises DataError where shape or type cannot be that of images: known before anything is unpacked."""
+    """Raises DataError where shape or type cannot be that of images; known before anything is unpacked."""
     shape = list(header.shape)
     if header.dtype != np.uint8 and header.dtype.kind != "f":
         raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}: "
@@ -505,21 +507,21 @@ def check_images(header: _files.ArrayHeader, name: str) -> None:
 
 
 def check_users(header: _files.ArrayHeader, num_records: int, name: str) -> None:
-    """Raises DataError where shape or type cannot be that of the users, or units, whose records they are."""
+    """Raises DataError where shape or type cannot be that of one user, or unit, for each record."""
     if header.shape != (num_records,) or header.dtype.kind not in "iuUS" or header.dtype.itemsize > _LONGEST_NAME:
         raise DataError(f"{name}: expected users of shape [{num_records}], integers or short text, got "
                         f"{list(header.shape)} of dtype {header.dtype}.")
 
 
 def declare(dataset: Dataset, classes: Sequence[str]) -> Dataset:
-    """A data set that has a public list of classes, with some of these: all others are undeclared."""
+    """Declares some classes of a data set whose list of classes is public; all others become undeclared."""
     if not set(classes) & set(dataset.class_names):
         raise DataError(f"{dataset.name}: has none of the declared classes {listed(classes)}; it has "
                         f"{listed(dataset.class_names)}.")
     labels, inside = _places(dataset.labels, dataset.class_names, classes)
     images, usable = dataset.images, dataset.usable
     if not inside.all():
-        # In place where it was decoded into a file, which may be larger than the memory.
+        # They are changed in place where they were decoded into a file, which may be larger than the memory.
         images = images if images.flags.writeable else images.copy()
         images[~inside] = 0
         usable = inside if usable is None else inside & usable
@@ -544,7 +546,7 @@ def listed(names: Sequence[str]) -> str:
 
 def checked_labels(labels: ArrayLike, num_records: int, num_classes: int | None, name: str, declared: bool = False
                    ) -> NDArray[np.int64]:
-    """int64 [n] of at least two classes, or DataError; any integers where classes are declared, which say the rest."""
+    """Labels int64 [n] of at least two classes, or DataError; where classes are declared, any integers are kept."""
     try:
         labels = np.asarray(labels)
     except ValueError as error:
@@ -568,7 +570,7 @@ def checked_labels(labels: ArrayLike, num_records: int, num_classes: int | None,
         raise DataError(f"{name}: expected labels in [0, {num_classes}), got {labels.max()}.")
     if labels.max() >= LARGEST_NUM_CLASSES:
         raise DataError(f"{name}: expected labels below {LARGEST_NUM_CLASSES:,}, got {labels.max()}.")
-    # Where their number is known, records may be of a single class: whether they are is no reason to refuse.
+    # Where the number of classes is known, all records may be of a single class: that is no reason to refuse them.
     if num_classes is None and labels.min() == labels.max():
         raise DataError(f"{name}: expected at least two classes, got label {labels[0]} only.")
     if num_classes is not None and num_classes < 2:

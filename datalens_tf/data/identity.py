@@ -1,8 +1,8 @@
 """Identity of the records that a run was begun with, so that it is not continued with others.
 
-What is stored is a cryptographic hash: no other records have it, even if somebody looks for some. It is a function of
-the records without a key, so whoever has it and all records but one can try what that one is. It belongs into
-`private/` folders and private caches, and into nothing that is shared; publish a hash with a secret key, if ever.
+A cryptographic hash is stored: no other records have it, even if somebody looks for some. The hash is a function of the
+records without a key, so anyone who has it and all records but one can test guesses of that one. It belongs in
+`private/` folders and private caches, and in nothing that is shared. If a hash is ever published, use a secret key.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from datalens_tf.data.datasets import Dataset
 
 
 class Fingerprint:
-    """A hash of arrays: of what they hold, of their shapes and types, and of their order. Private.
+    """A hash of arrays: of their contents, shapes, types and order. Private.
 
     Args:
-      arrays: any; None stands for one that there is not.
+      arrays: any arrays; None stands for an array that is missing.
     """
 
     def __init__(self, *arrays: np.ndarray | None):
@@ -42,7 +42,7 @@ class Fingerprint:
         return found.hexdigest()
 
     def checksum(self) -> int:
-        """CRC-32, by which earlier versions knew their data; it is easy to find other records that have it."""
+        """CRC-32, by which earlier versions identified data; other records with the same checksum are easy to find."""
         found = 0
         for array in self._arrays:
             if array is not None:
@@ -50,7 +50,7 @@ class Fingerprint:
         return found
 
 
-Identity = Mapping[str, Any]  # JSON values and fingerprints, by what they are of
+Identity = Mapping[str, Any]  # name of a fact -> JSON value or fingerprint
 
 
 def identity_of(dataset: Dataset, **more: Any) -> dict[str, Any]:
@@ -66,5 +66,5 @@ def encode(identity: Identity) -> str:
 
 
 def matches(identity: Identity, text: str) -> bool:
-    """Whether a text is of this identity, by `encode` or as earlier versions wrote it."""
+    """Whether a text is this identity, as `encode` or as earlier versions wrote it."""
     return text == encode(identity) or text == json.dumps(identity, default=Fingerprint.checksum)

@@ -16,7 +16,7 @@ def partition_indices(num_records: int, num_teachers: int, seed: int) -> np.ndar
 
     A record's shard depends on its index, the public seed, N and the number of records (which neighbouring data sets
     share under replace-one adjacency), never on labels, pixels or other records. So replacing one record changes one
-    shard, which is what the sensitivity of DataLens' aggregation (Lemma 1) rests on.
+    shard; the sensitivity of DataLens' aggregation (Lemma 1) rests on this.
 
     Args:
       num_records: number n of records.
@@ -45,15 +45,15 @@ def partition_indices(num_records: int, num_teachers: int, seed: int) -> np.ndar
 
 
 def teacher_indices(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarray:
-    """Records that each teacher trains on: slots are dealt, and with them all their records.
+    """Records that each teacher trains on: slots are dealt, each with all its records.
 
-    Where every record has a slot of its own, this is `usable_indices` of `partition_indices`. Otherwise teachers have
-    as many records as the one with the most, theirs repeated. A record that changes its class, or can no longer be
-    read, stays with its teacher.
+    Where every record has a slot of its own, this is `usable_indices` of `partition_indices`. Otherwise each teacher's
+    records are repeated until it has as many as the teacher with the most. A record that changes its class, or can no
+    longer be read, stays with its teacher.
 
-    Where units are protected, they are dealt, and each has `UNIT_PLACES` places in its teacher's batches, however many
-    records it has: of more, the first are taken, fewer are repeated. A place of a unit without usable records is left
-    to its teacher's others. So how many records a unit has changes nothing but its own teacher.
+    Where units are protected, units are dealt. Each has `UNIT_PLACES` places in its teacher's batches, however many
+    records it has: of more, the first are taken; fewer are repeated. The places of a unit without usable records go to
+    its teacher's other units. So the number of records of a unit changes nothing but its own teacher.
 
     Args:
       dataset: the records.
@@ -79,7 +79,7 @@ def teacher_indices(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarra
 def _unit_places(units: Units, usable: np.ndarray | None, num_teachers: int, seed: int) -> np.ndarray:
     """The records of each teacher where units are dealt, int64 [N, places]; see `teacher_indices`."""
     sizes = np.bincount(units.of, minlength=units.count)
-    # numpy would put record 0 in the places of a unit that has none, and so before a second teacher.
+    # For a unit without records, numpy would fill the places with record 0, and so show it to a second teacher.
     _validate.require(bool(sizes.all()), "units", "...", "to have a record each, usable or not")
     shards = partition_indices(units.count, num_teachers, seed)
     ends = np.cumsum(sizes)
@@ -110,8 +110,8 @@ def slot_shards(slots: np.ndarray, num_teachers: int, seed: int) -> list[np.ndar
 def user_indices(dataset: Dataset, num_users: int, seed: int) -> Sequence[np.ndarray]:
     """The records of each user, disjoint.
 
-    Where the data say whose records are whose, that is it, be it as units or as users, in the order of their names.
-    Otherwise records are dealt to `num_users` pretended users, publicly, as they are to teachers (`partition_indices`).
+    Where the data name owners, units or users, these are the users, in the order of their names. Otherwise records are
+    dealt to `num_users` pretended users, publicly, as they are to teachers (`partition_indices`).
 
     Args:
       dataset: the records.

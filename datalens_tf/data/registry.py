@@ -1,9 +1,9 @@
 """All data sets by the name that `--dataset` takes: a kind of data is a module of the folder `sources`.
 
-A module is a source if it has a constant `NAMES`: a line for each name that it loads, where a name such as `npz:FILE`
-stands for all that begin with `npz:`. A constant `PUBLIC_CLASSES` says whether the list of classes is public, hence the
-same whatever records there are, and a function `load` is a `Loader`. With a constant `PICTURES`, its `load` is told how
-pictures become images as well, with `UNITS`, whose records are protected together, and with `UNLABELLED`, whether
+A module is a source if it has a constant `NAMES`: a line for each name that it loads. A name such as `npz:FILE` stands
+for all names that begin with `npz:`. A constant `PUBLIC_CLASSES` says whether the list of classes is public, and so the
+same whatever records there are. A function `load` is a `Loader`. Other constants give `load` one argument more: with
+`PICTURES`, how pictures become images; with `UNITS`, whose records are protected together; with `UNLABELLED`, whether
 labels may be missing. Nothing else lists sources.
 
 The index of a record decides its partition, so every source has an order that does not depend on labels or pixels.
@@ -37,17 +37,17 @@ class Loader(Protocol):
         """Loads a split.
 
         Args:
-          name: one of the source's names, with the rest of it where it has a colon.
+          name: one of the source's names, with the part behind the colon where it has one.
           split: `train` or `test`.
           data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
           classes: names of the classes that were declared to be public. A source with a public list of classes loads
-            all of them; `load_dataset` then picks the declared ones. Another passes them on to `as_dataset`.
+            all of them; `load_dataset` then picks the declared ones. Other sources pass them on to `as_dataset`.
 
         A source with the constant `PICTURES` has one argument more, `pictures`: a `Pictures`. One with `UNITS` has
-        `unit`, as in the settings, or None.
+        `unit`, as in the settings, or None. One with `UNLABELLED` has `unlabelled`: whether labels may be missing.
 
         Raises:
-          DataError: data that is missing, unreadable or not what it must be.
+          DataError: data is missing, unreadable or invalid.
         """
         ...
 
@@ -79,7 +79,7 @@ def has_public_classes(name: str) -> bool:
 
 
 def decodes_pictures(name: str) -> bool:
-    """Whether a data set is made of files of pictures, which have no size or colour in common by their kind."""
+    """Whether a data set consists of files of pictures, whose kind fixes neither their size nor their colour."""
     source = _source_of(name)
     return source is not None and bool(_sources()[source].constants.get("PICTURES", False))
 
@@ -90,7 +90,7 @@ def has_test(name: str) -> bool:
 
 
 def has_test_beside(name: str) -> bool:
-    """Whether a file or a folder has a test split beside the records to train on."""
+    """Whether a file or a folder has a test split in addition to the records to train on."""
     kind, _, place = name.partition(":")
     path = pathlib.Path(place).expanduser()
     if kind == "npz":
@@ -115,7 +115,7 @@ def located(name: str) -> str:
 
 
 def _with_kind(name: str) -> str:
-    """A path with the kind of data that is there; what is a name of data, or has a kind, as it is."""
+    """Puts the kind of data that is there before a path; a data set's name, or a name with a kind, stays as it is."""
     known, path = known_datasets(), pathlib.Path(name).expanduser()
     kinds = {one.partition(":")[0] for one in known if ":" in one}
     if name in known or (name.partition(":")[0] in kinds and ":" in name):
@@ -135,18 +135,18 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     `npz:FILE`, `folder:DIR`. The modules in `datalens_tf/data/sources/` describe them.
 
     Args:
-      name: of a data set.
+      name: name of a data set.
       data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default. Data
         that is not there is downloaded into it where that is possible.
       split: `train` or `test`.
-      classes: names of the classes that are declared to be public, in their order; None takes those that there are. In
+      classes: names of the classes that are declared to be public, in their order; None takes those of the data. In
         `npz:FILE`, whose labels have no names, label 0 is the first of them. A record of another class keeps its place
-        and contributes nothing, see `as_dataset`; of the test split it is left out.
+        and contributes nothing, see `as_dataset`; in the test split it is left out.
       pictures: size and colour of the images, and what is done with files that cannot be read.
-      unit: whose records of the train split are protected together, as in the setting of that name.
+      unit: the unit whose records of the train split are protected together, as in the setting `unit`.
 
     Raises:
-      DataError: an unknown name, or data that is missing, unreadable or not what it must be.
+      DataError: the name is unknown, or data is missing, unreadable or invalid.
       InvalidArgumentError: an unknown split.
 
     Example:
@@ -190,13 +190,13 @@ def survey(name: str, *, data_dir: str | None = None, classes: Sequence[str] | N
            pictures: datasets.Pictures | None = None, unit: str | None = None) -> surveys.Survey:
     """Surveys the train split before anything is trained, the public facts apart from the private ones.
 
-    Of a folder, only the headers of its files are read.
+    For a folder, only the headers of its files are read.
 
     Args:
       name, data_dir, classes, pictures, unit: see `load_dataset`.
 
     Raises:
-      DataError: data that is missing or not what it must be; files that cannot be read are no error here.
+      DataError: data is missing or invalid; files that cannot be read are not an error here.
     """
     source, pictures = _source_of(name), pictures or datasets.Pictures()
     module = importlib.import_module(f"{_folder.__name__}.{source}") if source else None

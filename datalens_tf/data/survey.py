@@ -1,4 +1,4 @@
-"""Facts about data before anything is trained on it: those that may be said to everybody, and those that may not."""
+"""Facts about data before anything is trained on it: public facts, and private ones."""
 
 import dataclasses
 import pathlib
@@ -14,17 +14,17 @@ class SurveyedFacts:
     """Facts that are the same for all data sets that differ in one record.
 
     Attributes:
-      name: what the data was asked for as.
+      name: name by which the data was asked for.
       num_records: number n of records, or of units; a file that cannot be read is a record.
-      num_slots: records that share a slot are never apart: in a folder, files of one name in several classes. No more
-        teachers than slots can be trained.
+      num_slots: number of slots; no more teachers than slots can be trained. Records that share a slot are never apart:
+        in a folder, files of one name in several classes.
       class_names: one text per class.
-      declared: whether classes were declared, or are the names of folders, and not found in the records.
+      declared: whether classes were declared.
       image_shape: (H, W, C) that images are brought to.
-      layout: how the data lies: `class folders`, `labels.csv`, `unlabelled`, `parquet`, `arrays` or `known`.
-      formats: endings of the files' names, sorted, `.png` for example; empty where records are no files.
-      splits: folders of the splits; empty where the data is no folder. Without `test`, there is no test split.
-      unit: whose records are protected together; None where each is for itself.
+      layout: how the data is laid out: `class folders`, `labels.csv`, `unlabelled`, `parquet`, `arrays` or `known`.
+      formats: endings of the files' names, sorted, `.png` for example; empty where records are not files.
+      splits: folders of the splits; empty where the data is not a folder. Without `test`, there is no test split.
+      unit: the unit whose records are protected together; None where each record is by itself.
     """
 
     name: str
@@ -46,7 +46,7 @@ class SurveyedFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateFacts:
-    """Facts that depend on single records: for the owner's eyes, and for no file that leaves.
+    """Facts that depend on single records: for the owner's eyes, and for no file that is passed on.
 
     Attributes:
       class_counts: usable records of each class, in the classes' order.

@@ -1,4 +1,4 @@
-"""Synthetic images in the formats that other programs train on. What is written appears whole or not at all."""
+"""Synthetic images in the formats that other programs train on. A file or folder appears whole or not at all."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from datalens_tf.data.image_grid import png_bytes
 from datalens_tf.errors import InvalidArgumentError
 
 FORMATS = ("npz", "png", "tfds")
-# Ends of names that mean one file, where a folder would be made.
+# Endings of names that mean a single file, where a folder would be made.
 _FILES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".npy", ".zip", ".csv", ".parquet")
 
 # Names of classes that folders can have on all systems.
@@ -74,7 +74,7 @@ def write_images(target: pathlib.Path, kind: str, images: np.ndarray, labels: np
 
 
 def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
-    """PNG files `<class>/<number>.png`: by names, or by numbers where a name is none that every system takes."""
+    """PNG files `<class>/<number>.png`; classes go by name, or by number where a name does not suit every system."""
     distinct = len({name.casefold() for name in class_names}) == len(class_names)
     plain = distinct and all(_PLAIN.fullmatch(name) for name in class_names)
     for number, (image, label) in enumerate(zip(images, labels)):

@@ -2,6 +2,6 @@
 
 import os
 
-# Threads of scikit-learn and XGBoost spin while they wait for each other. Beside any other process that keeps a core
-# busy, that makes small trainings a hundred times slower. Read when their libraries are loaded.
+# Threads of scikit-learn and XGBoost spin while they wait for each other. While another process keeps a core busy,
+# this makes small trainings a hundred times slower. The variable is read when their libraries are loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,7 +1,7 @@
 """A cache of what was computed from real data, for the next evaluation on the same data.
 
-A folder for this user alone (mode 700): accuracies and classifiers of real records are not covered by any epsilon.
-Entries are named by a digest of everything that they depend on, hold no code, and are computed again when damaged.
+It is a folder for this user alone (mode 700), because no epsilon covers accuracies and classifiers of real records.
+An entry is named by a digest of everything that it depends on. It holds no code, and is computed again when damaged.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ class Cache:
     """Values by key.
 
     Args:
-      folder: where; None takes `DATALENS_CACHE`, else `datalens_tf` in the user's cache folder.
+      folder: where the values are; None takes `DATALENS_CACHE`, else `datalens_tf` in the user's cache folder.
     """
 
     def __init__(self, folder: _files.PathLike | None = None):
@@ -35,7 +35,7 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def json(self, key: Mapping[str, Any], compute: Callable[[], Any]) -> Any:
-        """A JSON value; `compute` makes it unless it is there."""
+        """A JSON value; `compute` makes it if it is not in the cache."""
         path = self._path(key, "json")
         try:
             return _files.parse_json(path.read_text(encoding="utf-8"))["value"]
@@ -45,7 +45,7 @@ class Cache:
             return value
 
     def arrays(self, key: Mapping[str, Any], compute: Callable[[], list[np.ndarray]]) -> list[np.ndarray]:
-        """A list of arrays; `compute` makes it unless it is there."""
+        """A list of arrays; `compute` makes it if it is not in the cache."""
         path = self._path(key, "npz")
         try:
             archive = _files.read_npz(path, _files.at_most(_LARGEST))
@@ -61,5 +61,5 @@ class Cache:
 
 
 def data_key(*datasets: Dataset) -> list[str]:
-    """Hashes that tell whether the records are the same; private, like all that is here."""
+    """Hashes that tell whether the records are the same. They are private, like everything in the cache."""
     return [Fingerprint(dataset.labels, dataset.images).digest() for dataset in datasets]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-# Okabe and Ito's palette, black first, yellow left out: it is hard to see on white.
+# Okabe and Ito's palette, with black first and without yellow, which is hard to see on white.
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 MARKERS = "osD^vP*Xhd"
 _STYLE = {
@@ -173,7 +173,7 @@ def svg_bytes(figure: Any) -> bytes:
 
 
 def png_bytes(figure: Any) -> bytes:
-    """The chart as PNG of 64 colours, a quarter of the bytes that all colours take."""
+    """The chart as PNG of 64 colours, which takes a quarter of the bytes of a PNG of all colours."""
     from PIL import Image
 
     buffer = io.BytesIO()

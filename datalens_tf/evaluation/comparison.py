@@ -1,4 +1,6 @@
-"""Runs side by side: one table and one plot. What a comparison needs is a column; rows without it are refused.
+"""Runs side by side: one table and one plot.
+
+Everything that a comparison needs is a column, and rows that lack it are refused.
 
 Runs that differ in nothing but seeds become one row, with mean and standard deviation over the runs.
 """
@@ -29,8 +31,8 @@ class Result:
     """One evaluated run.
 
     Attributes:
-      method, dataset: what was trained on what.
-      epsilon, delta, accountant, adjacency: the guarantee; the largest float for what is not private.
+      method, dataset: which method was trained on which data set.
+      epsilon, delta, accountant, adjacency: the guarantee; epsilon is the largest float for a run that is not private.
       protocol: how the accuracy was measured; with a remark where it was not followed.
       accuracy, accuracy_std, num_classifiers: over the classifiers of this run.
       others: further numbers, by column.
@@ -69,7 +71,8 @@ _NUMBERS = {"epsilon": math.inf, "delta": 1.0}  # with the largest value there c
 def read_result(folder: pathlib.Path) -> Result:
     """Reads statement and metrics of a run folder, or `privacy.json` and `metrics.json` of a folder from elsewhere.
 
-    A statement beside a ledger is checked against it. What was made elsewhere has none, and is taken as stated.
+    A statement beside a ledger is checked against it. A folder from elsewhere has no ledger, and its statement is taken
+    as stated.
 
     Raises:
       CheckpointError, LedgerError: the statement does not follow from the ledger, or from the run's settings.
@@ -79,7 +82,7 @@ def read_result(folder: pathlib.Path) -> Result:
     is_run = any((folder / name).exists() for name in (verification.LEDGER, "private"))
     if is_run:
         statement = verification.run_statement(folder)
-    if statement.get("private") is False:  # What says so of itself may stand beside others, as epsilon = infinity.
+    if statement.get("private") is False:  # A run that admits this may stand beside others, as epsilon = infinity.
         statement = statement | {"epsilon": sys.float_info.max}
     for name in (*_TEXTS, *_NUMBERS):
         try:
@@ -125,7 +128,7 @@ def read_result(folder: pathlib.Path) -> Result:
 
 
 def _neighbours(statement: Mapping[str, Any]) -> str:
-    """The adjacency of a statement, with its unit where that is none of the method's own."""
+    """The adjacency of a statement, with its unit where this is not the method's own."""
     unit, adjacency = statement.get("unit_setting"), str(statement["adjacency"])
     return adjacency if unit is None else f"{adjacency} (unit: {_text.printable(str(unit))})"
 
@@ -133,8 +136,8 @@ def _neighbours(statement: Mapping[str, Any]) -> str:
 def table(results: Sequence[Result]) -> list[dict[str, str]]:
     """One row per group, columns in order, everything as text.
 
-    The standard deviation is over runs where there are several, else over the classifiers of the one; `spread over`
-    says which.
+    The standard deviation is over the runs if there are several, else over the classifiers of the only run. The column
+    `spread over` says which.
     """
     groups: dict[tuple, list[Result]] = {}
     for result in results:
@@ -159,7 +162,7 @@ def table(results: Sequence[Result]) -> list[dict[str, str]]:
 
 
 def markdown(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as a markdown table, in which texts of others are nothing but text."""
+    """Rows as a markdown table, in which texts that others wrote are never markup."""
     names = list(rows[0])
     lines = [list(map(_text.markdown, names)), ["---"] * len(names),
              *([_text.markdown(row[name]) for name in names] for row in rows)]

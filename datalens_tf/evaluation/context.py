@@ -1,4 +1,4 @@
-"""Arguments of every metric: the records, how much to compute, and where to say how far it is."""
+"""Arguments of every metric: the records, how much to compute, and where to report progress."""
 
 import dataclasses
 import importlib.metadata
@@ -27,13 +27,14 @@ class Effort:
     Attributes:
       name: of the effort.
       num_synthetic, epochs, seeds: of the utility protocol; None for the protocol's own.
-      max_train: records that each of the thirteen classifiers is trained on at most, for images of 784 values, and
-        fewer of larger ones; None for all.
-      domain_epochs, domain_train: of the classifier whose features and logits measure quality; records as above.
+      max_train: largest number of records that each of the thirteen classifiers is trained on, for images of 784
+        values; fewer for larger images; None for all.
+      domain_epochs, domain_train: epochs and records of the classifier whose features and logits measure quality; the
+        records are limited as above.
       quality_images: synthetic and real images for distances between distributions.
-      neighbour_images: of them, for precision, recall, density, coverage and nearest records; and records of each kind
-        for membership inference.
-      embedded_images: synthetic and real ones each, for t-SNE and PCA.
+      neighbour_images: how many of these images are used for precision, recall, density, coverage and nearest records;
+        also the records of each kind for membership inference.
+      embedded_images: synthetic images, and as many real ones, for t-SNE and PCA.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Effort:
 
     @staticmethod
     def scaled(records: int | None, values: int) -> int | None:
-        """Fewer records where an image has more than 784 values, so that the cost stays."""
+        """Fewer records if an image has more than 784 values, so that the cost stays the same."""
         return None if records is None else min(records, max(200, records * 784 // values))
 
 
@@ -67,7 +68,7 @@ class Stages:
     """Tells which part of an evaluation is running.
 
     Args:
-      progress: who is told; None for nobody.
+      progress: is told which part it is; None where nobody is.
 
     Attributes:
       total: number of parts, to be set before the first one.
@@ -92,7 +93,7 @@ class Stages:
         return result
 
     def keras_callbacks(self) -> list[Any]:
-        """Tells the epochs of a training."""
+        """Callbacks that report the epochs of a training."""
         if self._progress is None:
             return []
         told = self._progress
@@ -106,19 +107,19 @@ class Context:
 
     Attributes:
       draw: seed -> synthetic images and labels, for classifiers to learn from.
-      show: the same for people; None where these are no others.
+      show: seed -> images and labels for people; None where these are the same.
       synthetic: the records that `draw` gives for the first seed.
-      train: the real records that the generator was trained on, all usable; None where only metrics are asked that do
-        without.
+      train: the real records that the generator was trained on, all usable; None where all metrics that are asked for
+        do without them.
       test: other real records, all usable.
       effort: how much is computed.
       seeds: of draws and classifiers, at least one.
       epochs: of classifiers for utility; None takes the protocol's.
       varied: what differs between the seeds, in words.
       protocol, state_dir: of utility, see `training.classifier.train_on_synthetic`.
-      inception: InceptionV3; None where nobody gave its weights.
+      inception: InceptionV3; None where its weights were not given.
       cache: of what is computed from real data.
-      stages: where every part of the work is told.
+      stages: reports every part of the work.
     """
 
     draw: Callable[[int], tuple[np.ndarray, np.ndarray]]

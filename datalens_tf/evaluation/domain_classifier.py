@@ -29,7 +29,7 @@ class DomainClassifier:
     Attributes:
       model: images [n, H, W, C] in [0, 1] -> logits [n, Y] and features [n, FEATURES].
       test_accuracy: on real test data.
-      epochs: it was trained for.
+      epochs: number of epochs that it was trained for.
     """
 
     model: tf.keras.Model
@@ -45,7 +45,7 @@ class DomainClassifier:
 
 def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cache,
                       callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> DomainClassifier:
-    """Trains it on real records, or takes it from the cache.
+    """Trains the classifier on real records, or takes it from the cache.
 
     Args:
       train, test: real records. The network never learns from test records.
@@ -54,7 +54,7 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
       callbacks: of Keras, for progress.
     """
     model = _network(train)
-    # Raise the version with every change of the network or its training: older ones are then not taken for it.
+    # Raise the version with every change of the network or its training, so that older networks are not taken for it.
     key = {"what": "domain_classifier", "version": 6, "data": data_key(train), "epochs": epochs,
            "precision": _precision(), "tensorflow": tf.__version__}
 
@@ -94,7 +94,7 @@ def _network(train: Dataset) -> tf.keras.Model:
 
 @functools.cache
 def _precision() -> str:
-    """Half the time where the processor multiplies bfloat16; emulated, it would take many times as long."""
+    """The precision: bfloat16 halves the time on processors that multiply it; emulated, it takes many times as long."""
     try:
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -112,7 +112,7 @@ class ShiftedBatches(ShuffledBatches):
     def __iter__(self):
         for images, labels in super().__iter__():
             height, width = images.shape[1:3]
-            top, left = np.array([0, 1, 1, 2])[self._shifts.integers(0, 4, 2)]  # Half of the time not, each way.
+            top, left = np.array([0, 1, 1, 2])[self._shifts.integers(0, 4, 2)]  # Along each axis, half of them stay.
             padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
             yield padded[:, top:top + height, left:left + width], labels
 

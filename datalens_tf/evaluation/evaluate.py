@@ -59,7 +59,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
       test: other real records.
       source: what the synthetic records are, in words.
       varied: what differs between the seeds, in words.
-      show: as `draw`, of images for people, where they are others than those for classifiers to learn from.
+      show: as `draw`, but images for people, where these are not the images for classifiers to learn from.
       effort: of `EFFORTS`.
       metrics: names, of `registry.declared()`; None for all.
       seeds, epochs: of the utility protocol; by default the effort's.
@@ -90,7 +90,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
         draw=draw, show=show, synthetic=synthetic, train=None if train is None else usable_only(train), test=test,
         effort=effort, seeds=seeds, epochs=effort.epochs if epochs is None else epochs, varied=varied,
         protocol=protocol, state_dir=state_dir, cache=cache or Cache(), stages=stages,
-        # What can be refused is refused before hours of computing.
+        # The weights are loaded now, so that bad ones are refused before hours of computing.
         inception=None if inception_weights is None else image_quality.InceptionFeatures(inception_weights))
     modules = {name: registry.metric(name) for name in known if name in metrics}
     stages.total = sum(module.num_parts(context) for module in modules.values())
@@ -116,10 +116,10 @@ def check_alike(test: Dataset, image_shape: Sequence[int], class_names: Sequence
     Args:
       test: the real records.
       image_shape: (H, W, C) of the synthetic images.
-      class_names: of these, in the order of their labels.
+      class_names: of the synthetic images, in the order of their labels.
 
     Raises:
-      DataError: they are not.
+      DataError: the records are of another size or of other classes.
     """
     shape, names = tuple(image_shape), tuple(class_names)
     if test.image_shape != shape:

@@ -119,7 +119,7 @@ def nearest_distances(images: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 
 def memorisation(synthetic: np.ndarray, test: np.ndarray) -> dict[str, float]:
-    """Closeness of synthetic images to records that were trained on, beside that of unseen records.
+    """Closeness of synthetic images to the records that were trained on, compared with that of unseen records.
 
     Args:
       synthetic, test: `nearest_distances` to the training records, of synthetic images and of unseen real ones.
@@ -138,14 +138,14 @@ def memorisation(synthetic: np.ndarray, test: np.ndarray) -> dict[str, float]:
 class InceptionFeatures:
     """InceptionV3's pooled features [n, 2048], with the ImageNet weights of Keras.
 
-    These are not the weights of the first FID implementations: compare only with numbers from the same ones.
+    These are not the weights of the first FID implementations: compare only with numbers from the same weights.
 
     Args:
       weights: a file that `tf.keras.applications.InceptionV3(include_top=False).save_weights` wrote, such as Keras'
         `inception_v3_weights_tf_dim_ordering_tf_kernels_notop.h5`; or `download`.
 
     Raises:
-      DataError: the weights cannot be had.
+      DataError: the weights cannot be read or downloaded.
     """
 
     def __init__(self, weights: str):
@@ -155,7 +155,7 @@ class InceptionFeatures:
             model = tf.keras.applications.InceptionV3(
                 include_top=False, weights="imagenet" if weights == "download" else weights, pooling="avg",
                 input_shape=(299, 299, 3))
-        except Exception as error:  # h5py, Keras and urllib raise what has no common base.
+        except Exception as error:  # The errors of h5py, Keras and urllib have no common base.
             raise DataError(f"inception_weights={weights}: cannot be had as weights of Keras' InceptionV3 without its "
                             f"top: {first_line(error)}. Give Keras' own file, or leave the flag out.") from error
 

@@ -9,7 +9,7 @@ from datalens_tf.data.datasets import Dataset, to_unit
 
 
 def subset(dataset: Dataset, size: int | None, seed: int) -> Dataset:
-    """Draws at most `size` records at random by the seed, as equally many of each class as there are."""
+    """Draws at most `size` records at random by the seed, with as equal numbers per class as the records allow."""
     if size is None or len(dataset) <= size:
         return dataset
     _validate.integer("size", size, at_least=dataset.num_classes)

@@ -35,14 +35,14 @@ ACCURACY = {
         "PATE-GAN": {1.0: 0.3238, 10.0: 0.3796}},
 }
 
-# Neighbours that published epsilons are for, of the methods that are drawn beside ours.
+# The neighbouring relations of published epsilons, for the methods that are drawn beside ours.
 ADJACENCY = {"DataLens": "replace-one", "GS-WGAN": "replace-one", "DP-FETA": "add-or-remove-one"}
 
-# Of generators trained without privacy: data set -> the DataLens paper's DC-GAN.
+# Accuracy with generators that were trained without privacy: data set -> the DataLens paper's DC-GAN.
 WITHOUT_PRIVACY = {"mnist": 0.9653, "fashion_mnist": 0.8032, "celeba_gender": 0.8149, "celeba_hair": 0.7678,
                    "places365": 0.7404}
 
-# By the classifiers of DPImageBench (its README): data set -> method -> epsilon -> accuracy.
+# Accuracy of the classifiers of DPImageBench (its README): data set -> method -> epsilon -> accuracy.
 DPIMAGEBENCH = {
     "mnist": {"DP-MERF": {1.0: 0.803, 10.0: 0.813}, "DP-GAN": {1.0: 0.924, 10.0: 0.927},
               "DP-FETA": {1.0: 0.956, 10.0: 0.981}},
@@ -82,7 +82,7 @@ RERUN = {"mnist": "An independent re-run of the DataLens authors' code at epsilo
 
 
 def published(method: str, dataset: str, epsilon: float | None) -> dict[str, float]:
-    """Source -> accuracy, of a method here (see `methods`) at this budget; None is for no privacy."""
+    """Source -> published accuracy of a method of this package (see `methods`) at this budget; None is no privacy."""
     known = methods().get(method)
     name = None if known is None else known.published_as
     if epsilon is None:

@@ -1,16 +1,16 @@
 """All metrics by the name that `--metrics` takes: a metric is a module of the folder `metrics`.
 
-A module is a metric if it has a constant `SUMMARY`, which says in a few words what it measures. Its name is the
-metric's, and that of its section in `metrics.json`. It has as well
+A module is a metric if it has a constant `SUMMARY`, which says in a few words what it measures. The module's name is
+also the name of the metric, and of its section in `metrics.json`. The module also has
 
 - `POSITION`, a number: metrics with smaller ones come first, in help, in `metrics.json` and in the report;
 - `NEEDS_TRAIN`, whether it asks for the records that the generator was trained on;
-- `num_parts(context)`, into how many parts its work is divided, for progress;
+- `num_parts(context)`, which returns the number of parts that its work is divided into, for progress;
 - `compute(context)`, which does the work, part by part through `context.stages`, and returns a `Section`;
-- `headline(values)`, the line that `datalens evaluate` prints of its section; None for no line.
+- `headline(values)`, which returns the line that `datalens evaluate` prints of its section; None for no line.
 
-The report shows a section by `templates/NAME.html.j2`, or else its numbers in a table; `templates/NAME_tiles.html.j2`
-is for what stands in large type at the report's top. Nothing else lists metrics.
+The report shows a section by `templates/NAME.html.j2`, or else its numbers in a table. The template
+`templates/NAME_tiles.html.j2` is for what stands in large type at the report's top. Nothing else lists metrics.
 """
 
 from __future__ import annotations

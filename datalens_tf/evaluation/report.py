@@ -1,7 +1,7 @@
 """`report.html`: one file that says what was trained, what is guaranteed, and how good the synthetic data is.
 
-Everything is inside the file: it makes no request and runs no script. How good the data is was measured on
-real records: the public report is the same page without that.
+Everything is inside the file: it makes no request and runs no script. The quality of the data was measured on real
+records, so the public report is the same page without those measurements.
 """
 
 import base64
@@ -37,12 +37,12 @@ class RunFacts:
     """Facts that a run folder, or an exported generator, states about itself.
 
     Attributes:
-      config: its settings; None of an exported generator, which has none.
+      config: its settings; None for an exported generator, which has none.
       statement, statement_text: of its privacy.
-      charged: what was charged, of its ledger; None where nothing says it.
+      charged: the charges in its ledger; None where they are not known.
       losses: student's loss by step; empty where there are no logs.
-      seconds_per_step: median time between two steps, from the private log, and as private: it may depend on records.
-        None where there is no such log.
+      seconds_per_step: median time between two steps, from the private log. It is as private as the log, because it may
+        depend on records. None where there is no such log.
     """
 
     config: MethodConfig | None
@@ -67,7 +67,7 @@ class RunFacts:
         except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"Cannot read the settings and the privacy statement of {folder}: {error}.") from error
-        name = _text.without_folders(statement["dataset"])  # Older runs have a place there.
+        name = _text.without_folders(statement["dataset"])  # In older runs, this is a place.
         config, text = config.public(), text.replace(statement["dataset"], name)
         statement = dict(statement) | {"dataset": name}
         return cls(config=config, statement=statement, statement_text=text,
@@ -108,7 +108,7 @@ def write_report(folder: pathlib.Path, evaluation: Evaluation, facts: RunFacts |
 
 
 def write_public_report(folder: pathlib.Path, facts: RunFacts, samples: tuple[np.ndarray, np.ndarray]) -> pathlib.Path:
-    """Writes a `report.html` of what the run may tell everybody, nothing of it measured on real records."""
+    """Writes a `report.html` of what the run may tell everybody. Nothing in it was measured on real records."""
     facts = dataclasses.replace(facts, seconds_per_step=None)
     return _write_page(folder, None, run_charts(facts, {}), facts, samples)
 
@@ -132,7 +132,7 @@ def _class_rows(images: np.ndarray, labels: np.ndarray, columns: int = PER_CLASS
 
 
 def training_log(logs: pathlib.Path) -> dict[int, float]:
-    """The student's loss by step, from TensorBoard's files; none: {}."""
+    """The student's loss by step, from TensorBoard's files; an empty dictionary where there are none."""
     if not logs.is_dir():
         return {}
     from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
@@ -187,7 +187,7 @@ def _budget_chart(statement: Mapping[str, Any], charged: Sequence[Charge]) -> An
 
 
 def _first_charges(charged, count):
-    """Events of the first so many of them."""
+    """Events of the first `count` charges."""
     events = []
     for equal in charged:
         events.append(dp_accounting.SelfComposedDpEvent(equal.unit, min(equal.count, count)))
@@ -205,7 +205,7 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
     """The page.
 
     Args:
-      metrics: content of `metrics.json`; None for a page without it, which the run's facts fill.
+      metrics: content of `metrics.json`; None for a page that only has the run's facts.
       figures: name -> matplotlib Figure.
       facts: of the run, or None where only samples are known.
       sample_picture: PNG with one row of synthetic images per class.
@@ -219,7 +219,7 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
                             "numbers": _numbers, "neighbours": neighbours}
     images = {name: _data_uri(charts.svg_bytes(figure), "image/svg+xml") for name, figure in figures.items()
               if name not in ("pca", "tsne")}
-    # Thousands of marks are smaller as pixels.
+    # Thousands of marks take fewer bytes as pixels.
     images |= {name: _data_uri(charts.png_bytes(figures[name]), "image/png") for name in ("pca", "tsne")
                if name in figures}
     metrics = metrics or {}
@@ -238,7 +238,7 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
 def training_command(config: MethodConfig) -> str:
     """The command line that trains with these settings, as short as the presets allow."""
     known = {name for name, _ in presets()}
-    # Known from the data; and what only tests can set.
+    # These settings are known from the data, or only tests can set them.
     hidden = {"image_shape", "num_classes", "classes", "insecure_noise_seed", "method"}
     words = [] if config.method == DEFAULT else [f"--method {config.method}"]
     if config.dataset in known:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 _RANKS = 0.55  # area under the ROC curve from which on classes count as told apart; 0.5 is guessing
 _SURE = 3.0  # standard errors by which an accuracy has to be larger
 _WEAK = 0.5  # of the balanced accuracy: a class that is recognised less often is named
-_FEW = 1000  # test records, below which the uncertainty is said
+_FEW = 1000  # test records, below which the uncertainty is stated
 # Share of what real records teach, above guessing, from which on an adjective holds.
 _WORDS = ((0.9, "Nearly as useful as the records"), (0.7, "Useful"), (0.4, "Of some use"), (0.0, "Of little use"))
 

@@ -1,9 +1,9 @@
 """Expected worth of a method's images on data that nobody has looked at, by a table of measured runs.
 
-The number of records per class, times epsilon, decides how much of what records have in common noise hides. Worth is
-read off along that, between the runs on one data set; beyond them it may change as fast as it ever does. Data sets
-differ, so that an expectation is a range, which is wider where fewer of them were measured.
-`run_scripts/studies/advice.py` says how often that holds for runs that the table does not have.
+The number of records per class, times epsilon, decides how much of what records have in common is hidden by noise.
+Worth is read off along this number, between the runs on one data set. Beyond these runs, worth may change as fast as it
+ever does. Data sets differ, so an expectation is a range, which is wider where fewer data sets were measured.
+`run_scripts/studies/advice.py` says how often the range holds for runs that the table does not have.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from datalens_tf.config import DataFacts
 from datalens_tf.planning import measured
 
 NOISE = 0.4  # Below it, most of what a classifier learns from the images is noise.
-_MARGIN = 0.25  # by which a worth may differ from that on a single other data set; of n of them, 1 / sqrt(n) of it
-_ENLARGED = 4  # Images of so many times the numbers of any that was measured may show nothing.
+_MARGIN = 0.25  # by which a worth may differ from that on a single other data set; with n of them, 1 / sqrt(n) of it
+_ENLARGED = 4  # Images with so many times the numbers of any that was measured may show nothing.
 _STEEPEST = 1 / math.log(10)  # Worth goes from nothing to all within ten times the signal, at the fastest.
 
 
@@ -34,12 +34,12 @@ class Expectation(NamedTuple):
 
     @property
     def is_noise(self) -> bool:
-        """Whether even the better end is next to nothing."""
+        """Whether even the better end of the range is next to nothing."""
         return self.high < NOISE
 
 
 def expected(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None) -> Expectation | None:
-    """The worth to expect, or None where no run of the method was on anything alike.
+    """The worth to expect, or None where no run of the method was on similar data.
 
     Args:
       facts: what is public about the data.
@@ -66,7 +66,7 @@ def expected(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path |
 
 
 def largest_measured(facts: DataFacts, method: str, path: pathlib.Path | None = None) -> tuple[int, int] | None:
-    """Height and width of the largest images in the method's runs, where these are far larger; else None."""
+    """Height and width of the largest images in the method's runs, if those of the data are far larger; else None."""
     sizes = [row.facts for row in measured.rows(path) if row.method == method
              and row.facts.image_shape[2] == facts.image_shape[2]]
     largest = max(sizes, key=lambda one: one.dimension, default=facts)
@@ -74,7 +74,7 @@ def largest_measured(facts: DataFacts, method: str, path: pathlib.Path | None = 
 
 
 def is_below_all(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None) -> bool:
-    """Whether there are fewer records, for classes and epsilon, than in any run of the method on as many channels."""
+    """Whether records are fewer, for their classes and epsilon, than in any run of the method with as many channels."""
     signals = [row.signal for row in measured.rows(path) if row.method == method
                and row.facts.image_shape[2] == facts.image_shape[2]]
     return bool(signals) and measured.signal(facts, epsilon) < min(signals)
@@ -86,12 +86,14 @@ def minutes(facts: DataFacts, found: Expectation) -> float:
 
 
 def memory(facts: DataFacts) -> float:
-    """GiB that training takes at most, of methods that release sums over the records.
+    """GiB that training takes at most, for methods that release sums over the records.
 
     TensorFlow takes 0.6 GiB, statistics 0.15 MiB for each number of an image that is averaged to at most 32 pixels a
     side, the generator 0.06 MiB for each number of an image, and the records 5 bytes a number, as they are stored and
-    once in floating point. What untrained networks see of many colour pictures takes 0.5 GiB. Measured by DataLens+ at
-    epsilon 1: 0.73 GiB for 3,000 records of 28 x 28 grey, 1.14 for 3,000 and 2.41 for 50,000 of 32 x 32 in colour.
+    once in floating point. What untrained networks see of many colour pictures takes 0.5 GiB.
+
+    Measured with DataLens+ at epsilon 1: 0.73 GiB for 3,000 records of 28 x 28 grey, 1.14 for 3,000 and 2.41 for 50,000
+    of 32 x 32 in colour.
     """
     height, width, channels = facts.image_shape
     averaged = min(height, 32) * min(width, 32) * channels
@@ -103,7 +105,7 @@ def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path
                ) -> list[tuple[str, Expectation]]:
     """Changes that make images better, each with what is then expected, the best first.
 
-    What is expected without them can be expected with them, too: fewer data sets may have been measured there.
+    What is expected without a change is expected with it, too, even if fewer data sets were measured there.
     """
     now = expected(facts, epsilon, method, path)
     more = dataclasses.replace(facts, num_records=2 * facts.num_records)

@@ -10,8 +10,8 @@ Units: as printed, squares of gradients stand beside gradients, so numbers mean 
 measured in a fixed unit. Ours is the clip: c = 1, and a vote of +1 or -1 is a gradient of one unit. Then all terms are
 squared units, L gamma has none, and f is in units times pixels.
 
-What it does not cover: votes are scaled by their own largest coordinate, and thresholded, which no term has; and its
-left is divided by d + 2. It says how settings trade off, and promises no accuracy.
+The theorem does not cover two steps, which no term has: votes are scaled by their own largest coordinate, and they are
+thresholded. Its left side is divided by d + 2. It says how settings trade off, and promises no accuracy.
 """
 
 import dataclasses
@@ -97,8 +97,8 @@ def noise_constant(noise_stddev: float, num_teachers: int, top_k: int, coordinat
                    ) -> float:
     """A, so that A k is the expected squared length of the noise after averaging over teachers, in squared units.
 
-    The theorem writes noise N(0, A k) and its proof takes E |noise|^2 = A k, which is so for noise in one coordinate.
-    It is in all d: `coordinates=d` is what the proof needs, and d times what is printed.
+    The theorem writes noise N(0, A k) and its proof takes E |noise|^2 = A k, which holds for noise in one coordinate.
+    The noise is in all d coordinates: `coordinates=d` is what the proof needs, and d times what is printed.
 
     Args:
       noise_stddev: sigma on the vote sum, in votes.
@@ -128,8 +128,8 @@ def tau(gradients: np.ndarray) -> np.ndarray:
 def weibull_shape(values: np.ndarray) -> float:
     """Maximum-likelihood shape of a Weibull distribution of the magnitudes: 1 is exponential, less is heavy-tailed.
 
-    The paper's discussion of Theorem 6 takes gradients to be so distributed. Zeros have no likelihood and are left out.
-    PRIVATE where the values are.
+    The paper's discussion of Theorem 6 assumes such gradients. Zeros have no likelihood and are left out. PRIVATE where
+    the values are.
     """
     magnitudes = np.abs(np.asarray(values, np.float64).ravel())
     magnitudes = magnitudes[(magnitudes > 0) & np.isfinite(magnitudes)]

@@ -1,10 +1,11 @@
 """A table of measured runs and how useful their images were, for a first guess about other data.
 
-Each row of `measured.csv` is one run with a method's defaults: what is public about its data, the budget, the accuracy
-on real test records of a classifier that learned from synthetic images, that of one which learned from the training
-records, and the minutes that training took on one or two cores (of an AMD EPYC, beside other work, so fewer without),
-by that run or by another with the same settings. DP-MERF takes the same steps for all numbers of records and epsilons:
-where its minutes were not kept, they are those of another run on images of the same shape. The rows are those of
+Each row of `measured.csv` is one run with a method's defaults. It has what is public about the run's data, the budget,
+two accuracies on real test records, and the minutes that training took. The accuracies are those of a classifier that
+learned from synthetic images, and of one that learned from the training records. The minutes are of that run, or of
+another one with the same settings. They were measured on one or two cores of an AMD EPYC while other work ran; without
+other work, they would be fewer. DP-MERF takes the same steps for all numbers of records and epsilons. Where its minutes
+were not kept, they are those of another run on images of the same shape. The rows are those of
 docs/research/private_sums.md, "Few records".
 """
 
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from datalens_tf.config import DataFacts
 
 TABLE = pathlib.Path(__file__).with_name("measured.csv")
-# Runs with up to three times as much, or as little, of what decides are alike; where there are none, ten times.
+# Runs are alike if n epsilon / Y is up to three times as large or as small. Where there are none, ten times will do.
 _LIKE = (math.log(3) + 1e-9, math.log(10) + 1e-9)
 
 
@@ -54,7 +55,7 @@ class Measured(NamedTuple):
 
 
 def signal(facts: DataFacts, epsilon: float) -> float:
-    """Strength of what records have in common beside the noise: the logarithm of n epsilon / Y."""
+    """Strength of what records have in common compared with the noise: the logarithm of n epsilon / Y."""
     return math.log(facts.num_records * epsilon / facts.num_classes)
 
 
@@ -72,8 +73,8 @@ def rows(path: pathlib.Path | None = None) -> tuple[Measured, ...]:
 def alike(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None) -> tuple[Measured, ...]:
     """Runs of a method on data alike, the most alike first.
 
-    Alike are pictures of as many channels, with up to three times as much or as little of the records per class times
-    epsilon, which is what noise is to be compared with; where there are none, with up to ten times.
+    Data are alike if the pictures have as many channels, and if the records per class times epsilon, with which noise
+    is to be compared, are up to three times as many or as few. Where there are no such runs, up to ten times will do.
 
     Args:
       facts: what is public about the data.

@@ -12,8 +12,8 @@ from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.planning.convergence import weibull_magnitudes
 
 _THRESHOLDS = np.linspace(0, 1, 51)
-_MAX_COUNTS = 80  # Of top_k, that are tried.
-_MAX_MAGNITUDES = 512  # For larger images, as many quantiles stand for all coordinates.
+_MAX_COUNTS = 80  # values of top_k that are tried
+_MAX_MAGNITUDES = 512  # For larger images, so many quantiles stand for all coordinates.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def plan(*, num_teachers: int, dimension: int, epsilon: float, batch_size: int =
          delta: float = 1e-5, accountant: str = "gdp", consensus: float = 0.3, tail_shape: float = 1.0) -> Plan:
     """The k and beta that maximise the expected cosine, with the noise that brings num_steps to epsilon.
 
-    The noise is arithmetic of the budget, and holds. What is recommended rests on a model of votes:
+    The noise follows from the budget by arithmetic, and holds. The recommendation rests on a model of votes:
 
     - Teachers' gradients are one common gradient and an independent Gaussian deviation, equally large on all
       coordinates. Magnitudes of the common one are Weibull-distributed with shape `tail_shape` (1: exponential;
@@ -51,15 +51,15 @@ def plan(*, num_teachers: int, dimension: int, epsilon: float, batch_size: int =
     - `consensus` says how large the deviation is: if all coordinates voted by their signs, the vote sums divided by N
       would have this root mean square over coordinates. 1 is unanimity.
     - A teacher votes by sign on its k largest coordinates, as it does where the clip is smaller than these; elsewhere
-      stochastic quantization weakens votes. Which coordinates they are differs between teachers: the smaller k, the
-      fewer votes are on each.
+      stochastic quantization weakens votes. Teachers differ in which coordinates they vote on: the smaller k is, the
+      fewer votes each coordinate gets.
     - What counts is the angle between the released direction and the common gradient: Adam does not see lengths. The
       cosine is a ratio of expectations, accurate for hundreds of coordinates and more.
     - The number of steps is given. More steps make each noisier: sigma grows with sqrt(T).
 
     `consensus` and `tail_shape` are properties of private gradients. Take them from public data, where
-    `run_scripts/studies/convergence.py` measures them, or guess; choosing them by the records is not covered by
-    epsilon.
+    `run_scripts/studies/convergence.py` measures them, or guess them. Epsilon does not cover a choice of them by the
+    records.
 
     Args:
       num_teachers, dimension, batch_size, num_steps: N, d, m and T.
@@ -106,7 +106,7 @@ def common_gradient(dimension: int, consensus: float, tail_shape: float) -> np.n
 
 
 def votes(signal: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of one teacher's votes, [K, d] each, if a share of its coordinates, the largest, vote by sign.
+    """Mean and variance of one teacher's votes, [K, d] each, if its largest coordinates, a share of all, vote by sign.
 
     Args:
       signal: [d], from `common_gradient`.

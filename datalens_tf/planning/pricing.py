@@ -13,11 +13,11 @@ from datalens_tf.errors import InvalidArgumentError
 
 def privacy_report(config: VotingConfig, epsilon: float | None, accountants: Sequence[str] = ACCOUNTANTS
                    ) -> dict[str, Any]:
-    """Answers, by each accountant, as a JSON-able dictionary.
+    """Answers by each accountant, as a JSON-able dictionary.
 
-    `steps` and `epsilon_of_steps` (accountant that counts the steps -> accountant that prices them) answer a budget,
-    `epsilon` answers `config.num_steps`, and with both there is `calibrated_noise_stddev`, None where no noise
-    reaches the budget.
+    `steps` and `epsilon_of_steps` (accountant that counts the steps -> accountant that prices them) answer a budget.
+    `epsilon` answers `config.num_steps`. With both there is also `calibrated_noise_stddev`, which is None where no
+    noise reaches the budget.
 
     Args:
       config: mechanism, batch_size, delta and num_steps (None: not asked).
@@ -53,17 +53,17 @@ def privacy_report(config: VotingConfig, epsilon: float | None, accountants: Seq
 
 def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = None,
                        accountants: Sequence[str] = ACCOUNTANTS) -> dict[str, Any]:
-    """Cost of several releases of the same records together, a JSON-able dictionary.
+    """Cost of several releases of the same records together, as a JSON-able dictionary.
 
     All charges of all ledgers are composed adaptively: later releases may depend on earlier ones. Where the ledgers are
-    about different records the sum promises less than is true.
+    about different records, the sum promises less than is true.
 
-    Copies of one run that were both continued are forks: what they have in common is counted once, and what each was
-    charged since then is counted as well. They are known by the random ids in their lines, which ledgers of version 1
-    do not have: of these all charges are counted.
+    Copies of one run that were both continued are forks. Their common charges are counted once, and the charges that
+    each made since then are counted as well. Forks are known by the random ids in their lines. Ledgers of version 1 do
+    not have these ids, so all their charges are counted.
 
-    Where the noise of one was predictable, in a test that asked for it, nothing is `private` and every epsilon is None:
-    what such a run released is known without noise, whatever others added.
+    If the noise of one run was predictable, in a test that asked for it, `private` is false and every epsilon is None:
+    what such a run released is known without noise, whatever noise others added.
 
     Args:
       ledgers: at least one, each of a different file.
@@ -106,7 +106,7 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
 
 
 def _has_secret_noise(ledger: PrivacyLedger) -> bool:
-    """Whether the run's noise was a secret. Ledgers of version 1 are silent; the settings beside them say it."""
+    """Whether the run's noise was secret. Ledgers of version 1 do not say it; the settings beside them do."""
     if not ledger.secret_noise:
         return False
     try:
@@ -119,7 +119,7 @@ def _has_secret_noise(ledger: PrivacyLedger) -> bool:
 
 
 def _distinct_charges(ledgers: Sequence[PrivacyLedger]) -> list[Charge]:
-    """All charges; a line that several ledgers have, with all that came before it, is one."""
+    """All charges; a line that several ledgers have, after the same earlier lines, is counted once."""
     return list({(ledger.hash_of(charge.index) if ledger.version > 1 else (str(ledger.path), charge.index)): charge
                  for ledger in ledgers for charge in ledger.charges}.values())
 

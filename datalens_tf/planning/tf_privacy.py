@@ -43,7 +43,7 @@ def statement(charges: Sequence[Charge], delta: float) -> tuple[float, str]:
         raise InvalidArgumentError("TensorFlow Privacy is not installed: pip install 'datalens_tf[tf-privacy]'."
                                    ) from error
     batch = max(1, round(_MANY * event.sampling_probability)) if sampled else _MANY
-    # As many epochs as these steps take, less half a step: it rounds up.
+    # As many epochs as these steps take, less half a step, because the library rounds up.
     epochs = (count - 0.5) * (batch / _MANY) if sampled else float(count)
     text = library.compute_dp_sgd_privacy_statement(
         _MANY, batch, epochs, float(gaussian.noise_multiplier), delta, used_microbatching=False)

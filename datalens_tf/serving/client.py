@@ -95,8 +95,8 @@ class Client:
           seed: makes the draw reproducible.
 
         Raises:
-          InvalidArgumentError: what was asked for makes no sense to the server.
-          ServerError: it kept failing.
+          InvalidArgumentError: the server refuses what was asked for.
+          ServerError: the server kept failing.
         """
         return sample_from(self._draw, self.num_classes, num_images,
                            labels=None if labels is None else np.asarray(labels), seed=seed)
@@ -104,7 +104,7 @@ class Client:
     def _draw(self, labels: np.ndarray, seed: int | None) -> np.ndarray:
         """An image per label."""
         labels = checked_labels(labels, self.num_classes)
-        # Seeds are drawn here where nobody gave one, so that a request can be sent again.
+        # Seeds are drawn here if none was given, so that a request can be sent again.
         seeds = image_seeds(random.SystemRandom().getrandbits(63) if seed is None else seed, len(labels))
         images = empty_images(len(labels), self.image_shape)
 
@@ -130,7 +130,7 @@ class Client:
         return images
 
     def _retried(self, call: Callable[[], Any]) -> Any:
-        """Result of the call, after as many tries as it takes."""
+        """Result of the call, which is tried again up to `retries` times."""
         for tries in range(self._retries + 1):
             try:
                 return call()
@@ -159,7 +159,7 @@ class _Rest:
         return self._outputs("describe", {"name": [name]})[0]
 
     def images(self, labels: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """Asks for PNG files: a fifth of the size of the numbers in JSON, and much faster to read."""
+        """Asks for PNG files, which are a fifth of the size of the numbers in JSON, and much faster to read."""
         files = self._outputs("png", {"labels": labels.tolist(), "seed": seeds.tolist()})
         try:
             found = np.stack([np.asarray(Image.open(io.BytesIO(base64.b64decode(file["b64"])))) for file in files])

@@ -52,7 +52,7 @@ def to_onnx(generator: LoadedGenerator) -> bytes:
 
 
 def to_tflite(generator: LoadedGenerator) -> bytes:
-    """A TensorFlow Lite model; the statement and the model card are associated files: it is a zip archive, too."""
+    """A TensorFlow Lite model that is also a zip archive: the statement and the model card are associated files."""
     function, _ = _function(generator)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], generator.model)
     data, texts = converter.convert(), stated(generator)
@@ -72,7 +72,7 @@ def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> 
 
     Raises:
       InvalidArgumentError: the generator has no privacy statement, or images that are no pictures.
-      DataLensError: the runtime cannot be had.
+      DataLensError: the runtime cannot be read or downloaded.
     """
     try:
         import jinja2
@@ -92,7 +92,7 @@ def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> 
         epsilon=round_up(statement["epsilon"]) if statement["private"] else None,
         meaning=meaning(statement) if statement["private"] else None,
         how_many=f"{how_many(statement)} {counted(statement)}",
-        # In a script element "<" can begin what ends it early, or late.
+        # In a script element, "<" can begin text that ends the element too early or too late.
         settings=json.dumps({"image_shape": generator.image_shape, "latent_dim": generator.latent_dim,
                              "latent_distribution": generator.latent_distribution,
                              "class_names": generator.class_names}).replace("<", "\\u003c"),
@@ -100,7 +100,7 @@ def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> 
 
 
 def stated(generator: LoadedGenerator) -> dict[str, str]:
-    """Texts of the export about itself: file name -> text, of the files that it has."""
+    """Texts that the export has about itself: file name -> text."""
     folder = generator.path / "assets.extra"
     return {name: (folder / name).read_text(encoding="utf-8") for name in _STATED if (folder / name).is_file()}
 

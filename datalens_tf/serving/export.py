@@ -53,8 +53,8 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     | `looking` | as `sample` | the same without grain, of generators that add some; see `--for looking` |
     | `describe` | `name` string [n], names of JSON files in `assets.extra` | `text` string [n], what they say |
 
-    A request is for `signatures.MAX_IMAGES` images at most. In `assets.extra` are the settings (`model.json`), requests
-    by which TensorFlow Serving warms up, the assets, and checksums of everything (`SHA256SUMS`).
+    A request is for `signatures.MAX_IMAGES` images at most. The folder `assets.extra` has the settings (`model.json`),
+    requests with which TensorFlow Serving warms up, the assets, and checksums of everything (`SHA256SUMS`).
 
     The folder appears whole or not at all.
 
@@ -180,7 +180,7 @@ class LoadedGenerator:
         Args:
           labels: integers in [0, num_classes), [n].
           seed: makes the images reproducible: image i is a function of label i, i and the seed. None: fresh images.
-          looking: leaves out grain that is there to learn from, where a generator adds some.
+          looking: leaves out the grain that some generators add for classifiers to learn from.
 
         Returns:
           uint8 [n, H, W, C].
@@ -208,10 +208,10 @@ def load_generator(path: PathLike) -> LoadedGenerator:
     """Loads a SavedModel of `export_generator`.
 
     Args:
-      path: the folder of a version, or its parent, of which the largest version is taken.
+      path: the folder of a version, or its parent, from which the largest version is taken.
 
     Raises:
-      CheckpointError: there is none, or it is damaged or of another kind.
+      CheckpointError: there is no SavedModel, or it is damaged or of another kind.
 
     Example:
       >>> import numpy as np
@@ -238,7 +238,7 @@ def load_generator(path: PathLike) -> LoadedGenerator:
 
 
 def read_metadata(path: PathLike) -> dict[str, Any]:
-    """Reads the description of a generator in the folder of a version: `LoadedGenerator` but path and model.
+    """Reads the description of a generator in the folder of a version: `LoadedGenerator` without path and model.
 
     Raises:
       CheckpointError: it is damaged or no generator of this package.
@@ -271,9 +271,9 @@ def version_folder(path: PathLike) -> pathlib.Path:
 
 
 def _warmup_requests() -> bytes:
-    """One request per signature, by which TensorFlow Serving warms up before it answers: a TFRecord file.
+    """A TFRecord file with a request for each of three signatures: TensorFlow Serving warms up with them.
 
-    Not for `generate`: its inputs have no batch dimension, so a server that batches refuses them.
+    There is none for `generate`: its inputs have no batch dimension, so a server that batches refuses them.
     """
     from tensorflow_serving.apis import prediction_log_pb2
 

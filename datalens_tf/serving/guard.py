@@ -19,7 +19,7 @@ from datalens_tf.serving.servables import Limits, Models, Refused
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Anybody may ask whether the server lives; neither answer says what is served.
 HEALTH, READINESS = "/healthz", "/readyz"
-_DRAINED = 16  # times the largest body: what is read of a larger one, so that its sender sees the answer
+_DRAINED = 16  # times the largest body: how much of a larger body is read, so that its sender sees the answer
 STATUS = {grpc.StatusCode.INVALID_ARGUMENT: 400, grpc.StatusCode.UNAUTHENTICATED: 401,
           grpc.StatusCode.PERMISSION_DENIED: 403, grpc.StatusCode.NOT_FOUND: 404,
           grpc.StatusCode.UNIMPLEMENTED: 405, grpc.StatusCode.DEADLINE_EXCEEDED: 408,
@@ -46,9 +46,9 @@ class Guard:
     Args:
       app: gets requests whose bodies are read already; `scope["held"]` is an ExitStack that closes after the answer.
       models: know the limits, and how many requests wait.
-      names: that the server is called by: others in the header `Host` are refused, so that no page of a stranger can
-        let its own name point here.
-      token: what `Authorization: Bearer` has to say; None for nothing.
+      names: the names that the server is called by. Others in the header `Host` are refused, so that no stranger's page
+        can let its own name point here.
+      token: what `Authorization: Bearer` must say; None if nothing is asked for.
     """
 
     def __init__(self, app: ASGIApp, models: Models, *, names: Collection[str] = LOOPBACK, token: str | None = None):
@@ -84,7 +84,7 @@ class Guard:
         if name not in self._names:
             raise Refused(grpc.StatusCode.PERMISSION_DENIED,
                           f"this server is not called {host!r:.100}: see --server_names")
-        origin = headers.get("origin")  # Of browsers: the page that asks.
+        origin = headers.get("origin")  # Browsers name the page that asks.
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             raise Refused(grpc.StatusCode.PERMISSION_DENIED, "pages of other servers may not ask this one")
         if not is_token(headers.get("authorization", ""), self._token):
@@ -138,7 +138,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def connections(limits: Limits) -> type[H11Protocol]:
-    """Connections of uvicorn, with an end to those that do nothing, and a limit on how many there are."""
+    """Connections of uvicorn that end if they do nothing, and whose number is limited."""
 
     class Connection(H11Protocol):
         idle_since: float | None = None
@@ -147,11 +147,11 @@ def connections(limits: Limits) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            # An answer is two writes: else the second waits 40 ms for the client's delayed acknowledgement.
+            # An answer is two writes. Without this, the second waits 40 ms for the client's delayed acknowledgement.
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._watch()
             if len(self.connections) > limits.connections:
-                # First those that never asked for anything.
+                # Connections that never asked for anything end first.
                 idle = [(other.cycle is not None, other.idle_since, other) for other in self.connections
                         if isinstance(other, Connection) and other.idle_since is not None]
                 *_, oldest = min(idle, key=lambda found: found[:2])
@@ -183,7 +183,7 @@ def connections(limits: Limits) -> type[H11Protocol]:
                     timer.cancel()
 
         def _watch(self) -> None:
-            """Gives whoever has no request that is being answered some time for the head of the next."""
+            """Limits the time until the head of the next request arrives, while no request is being answered."""
             answering = self.cycle is not None and not self.cycle.response_complete
             if answering and self._idle is not None:
                 self._idle.cancel()

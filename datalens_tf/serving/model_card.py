@@ -30,15 +30,15 @@ _LIMITS = (
 
 def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics: Mapping[str, Any] | None = None,
                 images: str = "") -> str:
-    """Markdown, in which the texts of statement, model and metrics are nothing but text.
+    """Markdown, in which the texts of statement, model and metrics are never markup.
 
     Args:
       statement: the privacy statement.
       model: the content of the export's `model.json`.
       metrics: the content of `metrics.json`, to tell what was measured on real records; None to leave it out.
-      images: what was put around the generator that was trained, in sentences; empty for nothing.
+      images: sentences that say what was put around the trained generator; empty for nothing.
     """
-    # All of them, so that none is forgotten: names may come from whoever made the data.
+    # All texts, so that none is forgotten: names may come from the people who made the data.
     statement, model, metrics = (_text.everywhere(_text.markdown, value) for value in (statement, model, metrics))
     shape = "x".join(map(str, model["image_shape"]))
     sections = {

@@ -1,4 +1,4 @@
-"""The OpenAPI description of what a server answers, made of the models that it serves."""
+"""The OpenAPI description of what a server answers, made from the models that it serves."""
 
 from typing import Any
 

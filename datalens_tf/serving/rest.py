@@ -27,7 +27,8 @@ METRICS = "/monitoring/prometheus/metrics"
 _MODEL = "/v1/models/{model:model}"
 _VERSION = _MODEL + "/versions/{version:model}"
 _AT_ONCE = 2**20  # bytes: an answer whose arrays take more is sent in pieces.
-# What makes protobuf 5 and later, and protobuf 4, write fields that have their default, as TensorFlow Serving does.
+# The option that makes protobuf 5 and later, or protobuf 4, also write fields that have their default, as TensorFlow
+# Serving does.
 _ALL_FIELDS = {name: True for name in ("always_print_fields_with_no_presence", "including_default_value_fields")
                if name in inspect.signature(json_format.MessageToDict).parameters}
 _ERRORS = {404: grpc.StatusCode.NOT_FOUND, 405: grpc.StatusCode.UNIMPLEMENTED}
@@ -90,7 +91,7 @@ class _Endpoints:
 
     def __init__(self, models: Models):
         self._models = models
-        # More would wait for a core, and hold what their requests take in memory meanwhile.
+        # More workers would wait for a core, and meanwhile hold their requests in memory.
         self._workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1, "predict")
 
     async def healthy(self, request: Request) -> Response:

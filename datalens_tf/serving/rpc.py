@@ -76,7 +76,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
 
 class _Token(grpc.ServerInterceptor):
-    """Refuses whoever does not have the token."""
+    """Refuses requests without the token."""
 
     def __init__(self, token: str):
         self._token = token
@@ -95,7 +95,7 @@ def server(models: Models, *, token: str | None = None) -> grpc.Server:
 
     Args:
       models: to serve.
-      token: what the metadata `authorization: Bearer` has to say; None for nothing.
+      token: what the metadata `authorization: Bearer` must say; None if nothing is asked for.
     """
     limits = models.limits
     milliseconds = int(1000 * limits.seconds)

@@ -84,6 +84,6 @@ def checked_metadata(metadata: Any) -> dict[str, Any]:
 
 
 def image_seeds(seed: int, num_images: int) -> np.ndarray:
-    """One seed per image for the `sample` signature, int64 [num_images]; more images only append to it."""
+    """One seed per image for the `sample` signature, int64 [num_images]; a larger number only appends seeds."""
     _validate.integer("seed", seed)
     return rng.stream(int(seed), "images").integers(0, 2**63 - 1, size=num_images, dtype=np.int64)

@@ -1,7 +1,8 @@
 """SavedModels that say nothing about the process that wrote them.
 
-TensorFlow numbers functions with a counter that every tensor of the process has advanced, those with real records in
-them included. How many chunks of records there were, or how large DP-SGD's secret samples, would stand in the file.
+TensorFlow numbers functions with a counter that every tensor of the process has advanced, including tensors with real
+records in them. The file would therefore tell how many chunks of records there were, or how large DP-SGD's secret
+samples were.
 """
 
 import pathlib
@@ -22,7 +23,7 @@ _GIVEN_NAME = "_user_specified_name"
 
 
 def save(module: tf.Module, folder: PathLike, signatures: Callable | Mapping[str, Callable]) -> None:
-    """`tf.saved_model.save`, and `clean`."""
+    """Calls `tf.saved_model.save`, then `clean`."""
     tf.saved_model.save(module, str(folder), signatures=signatures)
     clean(folder)
 
@@ -30,7 +31,7 @@ def save(module: tf.Module, folder: PathLike, signatures: Callable | Mapping[str
 def clean(folder: PathLike) -> None:
     """Numbers a SavedModel's functions from 0, in the order in which they were traced.
 
-    `fingerprint.pb` goes: it is a hash of what the file was before. Loaders do without.
+    `fingerprint.pb` is deleted: it is a hash of what the file was before. Loaders do without it.
 
     Raises:
       CheckpointError: the file is damaged.
@@ -49,7 +50,7 @@ def renumbered(content: bytes) -> bytes:
     names = {function.signature.name for graph in saved.meta_graphs for function in graph.graph_def.library.function}
     numbered = sorted((int(match.group()), name) for name in names if (match := _NUMBER.search(name)))
     new = {name: _NUMBER.sub(str(rank), name) for rank, (_, name) in enumerate(numbered)}
-    # Arguments have names of functions in theirs. What is longest comes first: some names end as others do.
+    # Names of arguments contain names of functions. The longest come first, because some names end as others do.
     old = re.compile(rf"({'|'.join(map(re.escape, sorted(new, key=len, reverse=True)))})(?!\d)")
     for message in _messages(saved) if new else ():
         _rename(message, lambda text: old.sub(lambda match: new[match.group()], text))
@@ -62,7 +63,7 @@ def renumbered(content: bytes) -> bytes:
 
 
 def _rename_captures(function: function_pb2.FunctionDef) -> None:
-    """Variables and tensors that a function captured are named by the counter, too: now by their place."""
+    """Names captured variables and tensors of a function by their place; TensorFlow names these by the counter, too."""
     for attributes in (argument.attr for argument in function.arg_attr.values()):
         if _GIVEN_NAME in attributes and attributes[_GIVEN_NAME].s.isdigit():
             del attributes[_GIVEN_NAME]
@@ -97,7 +98,7 @@ def _messages(message: Message) -> Iterator[Message]:
 
 
 def _rename(message: Message, renamed: Callable[[str], str]) -> None:
-    """Renames what its own texts name, and the keys of its maps."""
+    """Renames what a message's own texts name, and the keys of its maps."""
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             for old in [key for key in value if isinstance(key, str) and renamed(key) != key]:

@@ -21,9 +21,9 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 from datalens_tf.errors import CheckpointError
 from datalens_tf.serving.signatures import MAX_IMAGES, MAX_TEXTS
 
-# What fits int64, which versions are. Python refuses to read numbers of thousands of digits.
+# Versions are int64, which numbers of so many digits fit. Python refuses to read numbers of thousands of digits.
 _VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
-# Each as TensorFlow Serving has it in microseconds, from 1 ms to a minute.
+# In microseconds, from 1 ms to a minute, as in TensorFlow Serving.
 _LATENCIES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 6e7]
 
 
@@ -35,12 +35,12 @@ class Limits:
       body: bytes of a REST request.
       message: bytes of a gRPC request.
       held: bytes of REST requests and answers that are held at once.
-      rows: length of an input's first dimension, hence images of an answer.
-      texts: the same of an input that is text: each may be answered by a text as long as a privacy statement.
+      rows: length of an input's first dimension, and therefore images of an answer.
+      texts: the same for an input of texts, each of which may be answered by a text as long as a privacy statement.
       values: numbers in one input.
-      waiting: requests that wait or are answered at once.
+      waiting: requests that wait or are being answered at the same time.
       connections: of REST, and as many of gRPC.
-      seconds: how long a connection may be idle, a request may take to arrive, and a reader may read nothing; and how
+      seconds: how long a connection may be idle, a request may take to arrive, and a reader may read nothing; also how
         long requests that are being answered have when the server is asked to stop.
       poll_seconds: between two looks for new versions.
     """
@@ -58,7 +58,7 @@ class Limits:
 
 
 class Refused(Exception):
-    """A request that gets an error for an answer."""
+    """A request that is answered with an error."""
 
     def __init__(self, code: grpc.StatusCode, message: str):
         super().__init__(message)
@@ -81,7 +81,7 @@ class Servable:
 
     @classmethod
     def load(cls, name: str, folder: pathlib.Path) -> "Servable":
-        """Raises CheckpointError where the folder holds no SavedModel."""
+        """Loads a version. Raises CheckpointError if the folder holds no SavedModel."""
         try:
             proto = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
             functions = dict(tf.saved_model.load(os.fspath(folder)).signatures)
@@ -119,7 +119,7 @@ class Servable:
 
 
 class Models:
-    """Models by name and version, as many requests for them as fit, and counts of how those ended.
+    """Models by name and version, limits on requests for them, and counts of how requests ended.
 
     Args:
       folders: name -> folder with a sub-folder per version; all of them are served.
@@ -127,7 +127,7 @@ class Models:
 
     Attributes:
       limits: as given.
-      ready: whether new requests should come here: not while the server stops.
+      ready: whether new requests should come here; they should not while the server stops.
       metrics: registry of Prometheus' metrics.
 
     Raises:
@@ -176,7 +176,7 @@ class Models:
 
     def predict(self, name: str, version: int | None, signature: str,
                 inputs_of: Callable[[Any], Mapping[str, np.ndarray]]) -> tuple[Servable, dict[str, np.ndarray]]:
-        """Answers a request; `inputs_of` makes arrays of it, given the SignatureDef. Raises Refused."""
+        """Answers a request, from which `inputs_of` makes arrays, given the SignatureDef. Raises Refused."""
         start, status = time.monotonic(), "OK"
         known = name if name in self._models else ""  # Strangers do not choose names of metrics.
         try:
@@ -193,7 +193,7 @@ class Models:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """A place among those who wait. Raises Refused where all are taken."""
+        """Takes a place among the waiting requests. Raises Refused if all places are taken."""
         with self._lock:
             if self._waiting >= self.limits.waiting:
                 raise Refused(grpc.StatusCode.UNAVAILABLE,
@@ -207,7 +207,7 @@ class Models:
 
     @contextlib.contextmanager
     def held(self, num_bytes: int) -> Iterator[None]:
-        """Memory for a request or an answer. Raises Refused where too much is held already."""
+        """Reserves memory for a request or an answer. Raises Refused if too much is held already."""
         with self._lock:
             # An answer that is larger than all that may be held goes out alone.
             if self._held and self._held + num_bytes > self.limits.held:

@@ -1,4 +1,4 @@
-"""A server of generators with TensorFlow Serving's interfaces, which strangers may ask: REST and gRPC."""
+"""A server of generators that strangers may ask, with TensorFlow Serving's interfaces: REST and gRPC."""
 
 import asyncio
 import signal
@@ -23,13 +23,13 @@ class Server(uvicorn.Server):
     Args:
       models: to serve.
       host: address to listen at.
-      port, grpc_port: of REST and gRPC; 0 for free ones. The attributes have those that were taken.
-      names: that the server may be called by, besides those of this machine for itself.
-      token: that every request needs; None for none.
+      port, grpc_port: of REST and gRPC; 0 for free ones. The attributes of these names have the ports that were taken.
+      names: names that the server may be called by, in addition to those that this machine has for itself.
+      token: the token that every request needs; None for none.
       app: what answers HTTP, by default the REST interface.
 
     Raises:
-      InvalidArgumentError: the ports are taken, or the address is none of this machine.
+      InvalidArgumentError: the ports are taken, or the address is not one of this machine's.
     """
 
     def __init__(self, models: Models, *, host: str = "127.0.0.1", port: int = 8501, grpc_port: int = 8500,
@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
             h11_max_incomplete_event_size=_LARGEST_HEAD, timeout_graceful_shutdown=int(models.limits.seconds)))
 
     def serve_until_asked(self) -> None:
-        """Answers until SIGINT or SIGTERM; ends when what it was answering then is answered."""
+        """Answers until SIGINT or SIGTERM; ends when the requests that were being answered then are answered."""
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn's own handlers do the same, and call these when they are done.
             signal.signal(number, lambda *_: setattr(self, "should_exit", True))
@@ -68,7 +68,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Takes no new requests, and ends when those that are being answered are, or their time is over."""
+        """Takes no new requests; ends when those that are being answered are finished, or their time is over."""
         self._models.ready = False
         stopped = self._grpc.stop(self._models.limits.seconds)
         await super().shutdown(sockets)

@@ -9,7 +9,7 @@ MAX_IMAGES = 1024  # of one request: what a server needs for it stays in bounds.
 MAX_TEXTS = 16  # names of one `describe` request: a name of bytes is answered by a statement of kilobytes.
 FRESH = -1  # the seed that stands for none
 
-# Nothing here branches in Python on tensors, and looking for that takes most of the time of an export.
+# Nothing here branches in Python on tensors. Autograph looks for such branches, which takes most of an export's time.
 _graph = functools.partial(tf.function, autograph=False)
 
 
@@ -32,10 +32,10 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
 
     Args:
       generator, latent_dim, latent_distribution, num_classes: as for `export_generator`. A generator whose images are
-        meant to learn from may have others, `to_look_at([latents, labels])`.
+        meant for classifiers to learn from may have other images for people, by `to_look_at([latents, labels])`.
       texts: name -> text that `describe` answers.
     """
-    # The generator itself stays in the closure: tracked, Keras would store its class, layers and optimizer as well.
+    # The generator itself stays in the closure: if tracked, Keras would store its class, layers and optimizer as well.
     module = tf.Module()
     module.generator_variables = list(generator.variables)
     labels_spec = tf.TensorSpec([None], tf.int64, "labels")
@@ -44,7 +44,7 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
     latents_spec = tf.TensorSpec([None, latent_dim], tf.float32, "latents")
 
     def checked(images_of):
-        """Graph of its own, with checks, that signatures call: traced once, and stored once."""
+        """A graph of its own, with checks. Signatures call it, so that it is traced and stored only once."""
         @_graph(input_signature=[latents_spec, labels_spec])
         def images(latents, labels):
             range_message = f"labels must be in [0, {num_classes})"
@@ -58,7 +58,7 @@ def servable(generator: tf.Module, latent_dim: int, latent_distribution: str, nu
         return images
 
     def seeded(images_of):
-        """Pixels by labels and seeds: a graph, too."""
+        """A graph as well: pixels by labels and seeds."""
         @_graph(input_signature=[labels_spec, seeds_spec])
         def pixels(labels, seeds):
             with tf.control_dependencies([

@@ -18,7 +18,7 @@ _FIELDS = {
     tf.float32: "float_val", tf.float64: "double_val", tf.float16: "half_val", tf.int8: "int_val",
     tf.int16: "int_val", tf.int32: "int_val", tf.int64: "int64_val", tf.uint8: "int_val", tf.uint16: "int_val",
     tf.uint32: "uint32_val", tf.uint64: "uint64_val", tf.bool: "bool_val", tf.string: "string_val"}
-# What fits in JSON, by the kind of a numpy type: no fractions for integers, no truth for numbers.
+# JSON types that fit, by the kind of a numpy type: no fractions for integers, no truth values for numbers.
 _KINDS: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, float), "O": (str,), "b": (bool,)}
 
 
@@ -67,7 +67,9 @@ def _of_proto(key: str, proto: Any, definition: Any, limits: Limits) -> np.ndarr
 
 
 def from_json(request: Mapping[str, Any], definition: Any, limits: Limits) -> dict[str, np.ndarray]:
-    """Arrays of `inputs`, name -> value or the value of the only input, or of `instances`, rows of these.
+    """Arrays of a request's `inputs` or `instances`.
+
+    `inputs` is name -> value, or the value of the only input; `instances` has rows of these.
 
     Raises:
       Refused: it is neither, or does not fit.
@@ -120,7 +122,7 @@ def _of_json(key: str, value: Any, definition: Any, limits: Limits) -> np.ndarra
 
     try:
         values = list(flat(value, shape))
-        # Python's own integers, which the type may be too narrow for.
+        # These are Python's integers, for which the type may be too narrow.
         if kind in "iu" and values and not (dtype.min <= min(values) and max(values) <= dtype.max):
             raise ValueError(f"there are numbers beyond {dtype.name}")
         with np.errstate(over="raise"):
@@ -133,7 +135,7 @@ def to_json(outputs: Mapping[str, np.ndarray], by_row: bool) -> Iterator[bytes]:
     """The JSON of an answer, in pieces: rows of `predictions`, or columns of `outputs`.
 
     Raises:
-      Refused: rows are wanted where there are none, before the first piece.
+      Refused: rows are asked for and there are none; raised before the first piece.
     """
     if not by_row:
         return _object("outputs", outputs)
@@ -178,7 +180,7 @@ def _rows(outputs: Mapping[str, np.ndarray]) -> Iterator[bytes]:
 
 
 def _parts(values: Sequence[np.ndarray]) -> Iterator[slice]:
-    """Rows that are written at once."""
+    """Slices of rows that are written at once."""
     count = len(values[0])
     step = max(1, _CHUNK * count // max(1, sum(value.size for value in values)))
     return (slice(start, start + step) for start in range(0, count, step))

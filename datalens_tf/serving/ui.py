@@ -1,7 +1,7 @@
 """Pages on which the owner of a run looks at its images, class by class: for a browser on the same machine.
 
-The pages run no script. Whoever asks needs the token, which the first address has and a cookie keeps, and must call the
-server by a name of this machine for itself, so that no page of a stranger can ask in the owner's browser.
+The pages run no script. Every request needs the token, which the first address has and a cookie keeps. It must also
+call the server by a name that this machine has for itself, so that no stranger's page can ask in the owner's browser.
 """
 
 import hmac
@@ -49,12 +49,12 @@ def application(draw: Draw, show: Draw, class_names: Sequence[str], statement: M
     | `/report`, `/private_report` | reports of the run, where there are any |
 
     Args:
-      draw: images uint8 [n, H, W, C] and labels [n] of a number, `labels` and a `seed`, to download.
+      draw: takes a number, `labels` and a `seed`; gives images uint8 [n, H, W, C] and labels [n], to download.
       show: the same, to look at.
       class_names: one text per class.
       statement: on the generator's privacy; None where it has none.
       reports: address -> HTML file, of those that exist.
-      token: that everybody needs who asks.
+      token: the token that every request needs.
     """
     pages = _Pages(draw, show, class_names, statement, reports)
     routes = [Route("/", pages.first), Route("/sheet.png", pages.sheet), Route("/images.npz", pages.arrays),
@@ -64,7 +64,7 @@ def application(draw: Draw, show: Draw, class_names: Sequence[str], statement: M
         given = request.query_params.get("token")
         if not hmac.compare_digest((given or request.cookies.get(_COOKIE, "")).encode(), token.encode()):
             return PlainTextResponse("Open the address that `datalens ui` printed, with its token.", 401)
-        if given is not None:  # Out of the address, so that nobody hands it on with it.
+        if given is not None:  # The token leaves the address, so that nobody passes it on with the address.
             answer: Response = RedirectResponse("/", 303)
             answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
             return answer
@@ -78,7 +78,7 @@ def application(draw: Draw, show: Draw, class_names: Sequence[str], statement: M
 
 
 class _Pages:
-    """The answers of each address. They are no coroutines, so that drawing holds up nobody else."""
+    """The answers of each address. They are not coroutines, so that drawing does not hold up other requests."""
 
     def __init__(self, draw: Draw, show: Draw, class_names: Sequence[str], statement: Mapping[str, Any] | None,
                  reports: Mapping[str, pathlib.Path]):
@@ -124,7 +124,7 @@ class _Pages:
         return HTMLResponse(self._reports[request.url.path.removeprefix("/")].read_bytes())
 
     def _images(self, label: int | None, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """So many images of a class, or of all in turn."""
+        """`count` images of a class, or of all classes in turn."""
         labels = np.arange(count) % len(self._names) if label is None else np.full(count, label)
         return self._draw(count, labels=labels, seed=seed)
 

@@ -1,14 +1,14 @@
-"""How long `datalens train` takes by an older checkout and by this one, one after the other, on the same records.
+"""How long `datalens train` takes with an older checkout and with this one, one after the other, on the same records.
 
     git worktree add OLDER d96937d
     python run_scripts/benchmarks/before_and_after.py --older OLDER --method METHOD
         [--datasets mnist tfds:cifar10_jpeg celeba_gender] [--records N] [--epsilon 1] [--delta 1e-5] [--keep RUNS]
 
-Both read the training records, or the first so many of them, from one npz file, give the same promise, and start from
-nothing. A row is printed as soon as it is known: seconds from the start of the command to its end, loading and imports
-included, the processor's seconds, and the largest memory. RUNS keeps the runs as RUNS/DATASET/before and after, so that
-`datalens evaluate` can say whether accuracy was lost. Run it on a machine that does nothing else. Both need the same
-Python packages, which are those of the Python that runs this.
+Both checkouts read the training records, or the first N of them, from one npz file, give the same promise, and start
+from nothing. A row is printed as soon as it is known: seconds from the start of the command to its end, loading and
+imports included, the processor's seconds, and the largest memory. RUNS keeps the runs as RUNS/DATASET/before and after,
+so that `datalens evaluate` can say whether accuracy was lost. Run it on a machine that does nothing else. Both
+checkouts need the same Python packages, which are those of the Python that runs this.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python run_scripts/benchmarks/distributed_rounds.py [--repeats 5] [--actors 1 2 4 8]
 
-Actors here answer with sums of the right size at once, so that what is measured is serialisation, Ray and the driver's
+Actors here answer at once with sums of the right size, so that what is measured is serialisation, Ray and the driver's
 sum. Bytes are counted from the arrays that are sent. Times are medians.
 """
 

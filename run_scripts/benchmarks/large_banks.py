@@ -25,7 +25,7 @@ SHAPES = {"mnist": ((28, 28, 1), 10), "fashion_mnist": ((28, 28, 1), 10), "cifar
 
 
 def measure(preset: str, teachers: int, limit: float | None, steps: int, threads: int, folder: str) -> dict:
-    """One bank; called in a fresh process."""
+    """Measures one bank; called in a fresh process."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
@@ -59,7 +59,7 @@ def measure(preset: str, teachers: int, limit: float | None, steps: int, threads
 
     first = timed(lambda: bank.advance([shared]))
     seconds = [timed(lambda step=step: bank.advance([shared], vote_images, vote_labels, step))
-               for step in range(1, 2 + steps)][1:]  # The first with votes sets up what later ones find.
+               for step in range(1, 2 + steps)][1:]  # The first step with votes sets up what later ones find.
     flushed = timed(bank.flush)
     traffic = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
     status = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
@@ -70,7 +70,7 @@ def measure(preset: str, teachers: int, limit: float | None, steps: int, threads
 
 
 def disk_gb_per_second(folder: str) -> tuple[float, float]:
-    """Sequential writing with fsync, and reading what no cache holds, of 4 GB."""
+    """GB/s of writing with fsync, and of reading what no cache holds, sequentially, of 4 GB."""
     block, count, path = os.urandom(2**26), 60, pathlib.Path(folder) / "disk"
     start = time.perf_counter()
     with open(path, "wb") as file:

@@ -43,7 +43,7 @@ def main() -> None:
         seconds, work = time.monotonic() - start, time.process_time() - work
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times = args.extrapolate / args.count
-    images = min(dataset.images.nbytes * times, 2**30) / 2**20  # What is more is in a file.
+    images = min(dataset.images.nbytes * times, 2**30) / 2**20  # Images beyond 1 GiB are in a file.
     print(json.dumps({
         "pictures": args.count, "side": args.side, "image_size": args.image_size, "cores": os.cpu_count(),
         "seconds": round(seconds, 2), "processor_seconds": round(work, 2),

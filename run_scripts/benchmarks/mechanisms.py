@@ -1,12 +1,13 @@
-"""What one aggregation takes by each compressor, at the sizes of the DataLens paper's Table 6, in processor time.
+"""Processor time of one aggregation by each compressor, at the sizes of the DataLens paper's Table 6.
 
     python run_scripts/benchmarks/mechanisms.py [--repeats 5] [--sizes mnist celeba_gender] [--teachers_share 0.1]
 
-An aggregation is: compress every teacher's gradients, sum, add the noise, post-process; without training teachers and
-computing gradients, which is the same for all. Teachers come in chunks, so that memory stays below a few GiB; all
-chunks have the same random gradients. Times are seconds of one core, added up over cores, so that other work on the
-machine matters little; and the mechanisms take turns within each repetition. The table has medians. `--teachers_share`
-measures that share of the teachers, and scales: compressing is linear in them, and what is not is a few milliseconds.
+An aggregation compresses every teacher's gradients, sums them, adds the noise and post-processes. Training teachers and
+computing gradients are left out, as they are the same for all. Teachers come in chunks, so that memory stays below a
+few GiB; all chunks have the same random gradients. Times are seconds of one core, added up over cores, so that other
+work on the machine matters little; and the mechanisms take turns within each repetition. The table has medians.
+`--teachers_share` measures that share of the teachers, and scales the time: compressing is linear in them, and the rest
+takes a few milliseconds.
 """
 
 import argparse
@@ -25,7 +26,7 @@ PUBLISHED = {"mnist": ("338", "492", "785"), "celeba_gender": ("1197", "3683", "
 
 
 def mechanisms(name: str, num_teachers: int) -> list:
-    """The three, with the preset's settings for epsilon 1 where they have them."""
+    """The three mechanisms, with the preset's settings for epsilon 1 where they have them."""
     preset = PRESETS[name, 1.0]
     common = {"num_teachers": num_teachers, "clip": preset.clip, "noise_stddev": preset.noise_stddev}
     sketch = {"sketch_rows": 3, "sketch_columns": 512 if name == "mnist" else 4096}
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--teachers_share", type=float, default=1.0)
     args = parser.parse_args()
-    tf.get_logger().setLevel("ERROR")  # It takes six graphs for one that is traced again and again.
+    tf.get_logger().setLevel("ERROR")  # TensorFlow mistakes six graphs for one that is traced again and again.
     print("| size | N measured | mechanism | numbers released per image | compress and sum, s | noise and the rest, s "
           "| at the preset's N, s | beside TopAgg | published, s per epoch |\n" + "|---" * 9 + "|", flush=True)
     for name in args.sizes:
@@ -64,7 +65,7 @@ def main() -> None:
         graphs = [tf.function(lambda g, s, m=m: tf.reduce_sum(m.compress(g, s), 0), input_signature=[
             tf.TensorSpec([None, *shape[1:]], tf.float32), tf.TensorSpec([None, 2], tf.int32)]) for m in all_of_them]
         times = [[] for _ in all_of_them]
-        for graph in graphs:  # Traced, and everything allocated.
+        for graph in graphs:  # Traces the graphs, and allocates everything.
             graph(gradients, np.zeros((len(gradients), 2), np.int32))
         for repeat in range(args.repeats):
             for mechanism, graph, mine in zip(all_of_them, graphs, times):

@@ -2,7 +2,8 @@
 
     python run_scripts/benchmarks/noise.py [--repeats 20]
 
-Beside it the time of a step: `training_speed.py` and `large_banks.py` measure those (docs/research/speed.md).
+The time is compared with that of a step, which `training_speed.py` and `large_banks.py` measure
+(docs/research/speed.md).
 """
 
 import argparse
@@ -11,8 +12,8 @@ import time
 
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise, SecureGaussianNoise
 
-# Images, numbers per image, sigma, and seconds of a generator step at the preset's number of teachers; at last a part
-# of the sums of products that DataLens+ releases of 64 x 64 colour images, once.
+# Images, numbers per image, sigma, and seconds of a generator step at the preset's number of teachers. The last one is
+# a part of the sums of products that DataLens+ releases of 64 x 64 colour images, once.
 RELEASES = (("mnist", 15, 784, 5000.0, 18.9), ("celeba_hair", 27, 12288, 9000.0, 8000 * 0.0281),
             ("products", 256, 3072, 1e9, None))
 

@@ -4,9 +4,9 @@
         [--num_images 60000] [--seconds 20] [--program "PROGRAM ..."]
 
 Prints a table: the median time of a request, and images per second. Interfaces are served by `datalens serve`, or by
-another program. Then 1, 8 and 64 clients ask for an image each, again and again: a table of requests per second, of how
-long they took, and of the server's memory. Then draws many images over gRPC and over REST, and compares them with those
-that the same seed draws here. Needs the extra `test`.
+another program. Then 1, 8 and 64 clients ask for an image each, again and again: a table of requests per second, of
+their durations, and of the server's memory. Last, it draws many images over gRPC and over REST, and compares them with
+the images that the same seed draws here. Needs the extra `test`.
 """
 
 import argparse
@@ -154,7 +154,7 @@ def measured(draw, size: int, repeats: int) -> float:
 
 
 def asked_by(count: int, seconds: float) -> list[float]:
-    """How long each request took that so many clients sent in this time, each one after the other."""
+    """Seconds of each request that `count` clients sent in this time, each client one request after the other."""
     end = time.monotonic() + seconds
 
     def client(number):
@@ -170,13 +170,13 @@ def asked_by(count: int, seconds: float) -> list[float]:
 
 
 def resident_mib(server: subprocess.Popen) -> float:
-    """Memory of the server; on Linux."""
+    """Peak memory of the server; on Linux."""
     status = pathlib.Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def serve(program: str) -> subprocess.Popen:
-    """A server that the program starts, once it answers."""
+    """Starts the program, and returns the server once it answers."""
     server = subprocess.Popen(shlex.split(program), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while server.poll() is None:
         try:

@@ -1,9 +1,9 @@
-"""Sums over files by 1, 2 and 4 workers: seconds, and whether they are those of one process to the bit.
+"""Sums over files by 1, 2 and 4 workers: seconds, and whether the sums are those of one process to the bit.
 
     python run_scripts/benchmarks/sharded_sums.py [--counts 20000] [--workers 1 2 4] [--files 8] [--plot growth.png]
 
-Pictures are random, 28 x 28 and grey, in npz files of a temporary folder. The question is that of 4,000 random features
-per picture (a product of 784 x 2,000), and that of the sum of all products of pairs of pixels. Every worker has one
+Pictures are random, 28 x 28 and grey, in npz files of a temporary folder. Two sums are asked for: that of 4,000 random
+features per picture (a product of 784 x 2,000), and that of all products of pairs of pixels. Every worker has one
 thread. For the growth to a million: --counts 10000 100000 1000000, with 6 GB of memory for the comparison.
 """
 
@@ -36,7 +36,7 @@ def write(folder, count, files):
 
 
 def questions():
-    """Each with its mechanism, by name."""
+    """Name -> mechanism and question."""
     frequencies = RandomFourierFeatures(num_features=4000, bandwidths=(5.0, 10.0), dimension=784, seed=0).frequencies()
     return {"features": (MeanEmbedding(noise_multiplier=1.0),
                          Embeddings(features=FeatureMap(frequencies=frequencies), num_classes=10)),

@@ -1,4 +1,4 @@
-"""How fast teachers train here, beside what a user would write instead, in one run on one machine.
+"""How fast teachers train here, against what a user would write instead, in one run on one machine.
 
 Prints one Markdown table: milliseconds per teacher and discriminator step for this package, for a loop of compiled
 Keras models and (where PyTorch is installed) for a torch.func.vmap ensemble of the same network; seconds per generator
@@ -26,19 +26,19 @@ FILTERS_1, FILTERS_2, UNITS = 1 + CLASSES, CONFIG.discriminator_filters + CLASSE
 
 
 def multiply_adds(batch: int) -> tuple[int, int, int]:
-    """Of one forward pass with label planes as biases: first convolution, second convolution, dense layer."""
+    """Multiply-adds of a forward pass, label planes as biases: first convolution, second convolution, dense layer."""
     return (batch * 14 * 14 * 25 * FILTERS_1, batch * 7 * 7 * 25 * FILTERS_1 * FILTERS_2,
             batch * 7 * 7 * FILTERS_2 * UNITS)
 
 
 def step_flops() -> int:
-    """A discriminator step on B real and B fake images: the first layer has no gradient of its input."""
+    """FLOPs of a discriminator step on B real and B fake images: the first layer has no gradient of its input."""
     first, second, dense = multiply_adds(2 * BATCH)
     return 2 * (2 * first + 3 * second + 3 * dense)
 
 
 def vote_flops() -> int:
-    """Image gradients of m images: forward, and back to the input without gradients of weights."""
+    """FLOPs of the image gradients of m images: forward, and back to the input without gradients of weights."""
     return 2 * 2 * sum(multiply_adds(CONFIG.batch_size))
 
 

@@ -81,7 +81,7 @@ def _wait_for_others(lock) -> None:
 
 
 def work(cells: Sequence[Cell], runs_dir: pathlib.Path, max_minutes: float | None, lock: int) -> dict[str, str]:
-    """Does what is left; returns why runs are not done, by their name."""
+    """Does the runs that are left; returns the name of each run that is not done, with the reason."""
     unfinished = {}
     for number, cell in enumerate(cells, 1):
         print(f"{number} of {len(cells)}: {cell.name}", file=sys.stderr, flush=True)
@@ -109,7 +109,7 @@ def work(cells: Sequence[Cell], runs_dir: pathlib.Path, max_minutes: float | Non
 
 
 def discard(folder: pathlib.Path) -> None:
-    """Deletes what only unfinished training needs: gigabytes of teachers, of each of hundreds of runs."""
+    """Deletes files that only unfinished training needs: gigabytes of teachers, for each of hundreds of runs."""
     files = run_folder.RunFolder(folder)
     shutil.rmtree(files.checkpoints, ignore_errors=True)
     files.bank.unlink(missing_ok=True)
@@ -133,7 +133,7 @@ def export(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bo
     step = accountants.max_steps(config.step_event(), cell.epsilon, config.delta, config.accountant, config.adjacency)
     taken = json.loads((run / verification.STATEMENT).read_text())["num_steps"]
     earlier = (f"--step={step}",) if step < taken else ()
-    shutil.rmtree(folder, ignore_errors=True)  # Of an export that was interrupted.
+    shutil.rmtree(folder, ignore_errors=True)  # Left by an export that was interrupted.
     call(folder, "export", "export", f"--run_dir={run}", f"--output_dir={folder / 'generator'}", *earlier, *cell.export,
          pass_fds=(lock,))
     shutil.copy(folder / "generator/1/assets.extra" / verification.STATEMENT, folder)
@@ -143,7 +143,7 @@ def export(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bo
 
 
 def cost(cells: Sequence[Cell], runs_dir: pathlib.Path) -> str:
-    """A table of what is left: runs, minutes of one by earlier runs or by estimate, hours in all."""
+    """A table of what is left: runs, minutes per run by earlier runs or by estimate, and hours in all."""
     left: dict[tuple[str, str, str], list[float]] = collections.defaultdict(list)
     for cell in cells:
         if not result_file(runs_dir / cell.name).exists():
@@ -165,7 +165,7 @@ def minutes_of(cell: Cell, runs_dir: pathlib.Path) -> tuple[float, str]:
 
 
 def _kind(cell: Cell) -> str:
-    """Runs of a method that take about as long."""
+    """The kind of a run; runs of a method and a kind take about as long."""
     kind = "grey" if cell.dataset in paper_tables.GREY else "colour"
     return f"{kind}, 1/10 of the teachers" if paper_tables.has_few_teachers(cell) else (
         f"{kind}, exported anew" if cell.export_of else kind)

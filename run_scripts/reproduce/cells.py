@@ -1,6 +1,6 @@
-"""What the tables' scripts share: a cell is a run folder that is trained and evaluated, and skipped where that is done.
+"""Shared code of the tables' scripts: a cell is a run folder that is trained and evaluated once, and then skipped.
 
-COSTS/NAME.json, beside the folder NAME, says what a cell took, over all sittings.
+COSTS/NAME.json, beside the folder NAME, has the costs of a cell, over all sittings.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ class Cell:
     Attributes:
       name: of its folder.
       tables: numbers of the DataLens paper's tables that show its accuracy.
-      method, dataset, epsilon, seed: what is trained on what; epsilon None is for no privacy.
+      method, dataset, epsilon, seed: what is trained, on what data, for what budget; epsilon None means no privacy.
       variant: how it differs from the method's usual settings, in words.
       train, evaluate: flags of these commands, without those that name the folder.
-      max_minutes: training is stopped after so many.
-      export_of: a run's name, or `checkpoints/NAME`: its generator is exported anew, as it was when it had spent
+      max_minutes: minutes after which training is stopped.
+      export_of: name of a run, or `checkpoints/NAME`. Its generator is exported anew, as it was when the run had spent
         `epsilon`, and nothing is trained.
       export: further flags of this export.
     """
@@ -55,11 +55,11 @@ def fill(folder: pathlib.Path, train: Sequence[str], evaluate: Sequence[str], ma
     Args:
       folder: of the run.
       train, evaluate: flags of these commands, without those that name the folder.
-      max_minutes: training is stopped after so many, over all sittings; the run can be continued with more.
+      max_minutes: minutes after which training is stopped, over all sittings; the run can be continued with more.
       pass_fds: files that the commands hold open.
 
     Returns:
-      Whether it is done; if not, training was stopped.
+      Whether the cell is done; if not, training was stopped.
     """
     if result_file(folder).exists():
         return True
@@ -76,27 +76,27 @@ def fill(folder: pathlib.Path, train: Sequence[str], evaluate: Sequence[str], ma
 
 
 def costs_of(folder: pathlib.Path) -> dict:
-    """What each part of a cell took: seconds, processor seconds, peak memory, sittings; and the commit of the code."""
+    """Costs of each part of a cell: seconds, processor seconds, peak memory, sittings; and the commit of the code."""
     path = _costs_file(folder)
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def call(folder: pathlib.Path, what: str, *arguments: str, seconds: float | None = None,
          pass_fds: Sequence[int] = ()) -> bool:
-    """Runs the program, and adds what it took to the costs of the cell in this folder.
+    """Runs the program, and adds its cost to the costs of the cell in this folder.
 
-    A signal that asks this script to stop is passed on once, so that what is trained is saved.
+    A signal that asks this script to stop is passed on once, so that the training so far is saved.
 
     Returns:
-      Whether it came to its end; if not, it was stopped after so many seconds.
+      Whether the program came to its end; if not, it was stopped after `seconds`.
 
     Raises:
-      SystemExit: it failed; with its exit status.
+      SystemExit: the program failed; has its exit status.
       KeyboardInterrupt: this script was asked to stop.
     """
     print("datalens", *arguments, file=sys.stderr, flush=True)
     start, interrupted, expired = time.monotonic(), False, threading.Event()
-    # A session of its own: a terminal's Ctrl-C would reach it twice, and a second one stops without saving.
+    # A session of its own: a terminal's Ctrl-C would reach it twice, and a second Ctrl-C stops it without saving.
     process = subprocess.Popen([sys.executable, "-m", "datalens_tf", *arguments], start_new_session=True,
                                pass_fds=pass_fds)
 
@@ -134,7 +134,7 @@ def call(folder: pathlib.Path, what: str, *arguments: str, seconds: float | None
 
 
 def commit() -> str:
-    """The commit of the code that runs, with a plus where files were changed since; nothing outside a checkout."""
+    """The commit of the code that runs, with a plus where files were changed since; empty outside a checkout."""
     folder = pathlib.Path(__file__).parent
     asked = [subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False)
              for words in (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# cifar10.sh [DATASET [SEEDS [EPSILON...]]]: DataLens+ on real CIFAR-10 with its defaults, beside a release of class
-# means alone and beside DataLens' teachers (TopAgg), by default at epsilon 1 and 10, with 3 seeds. Trains
-# and evaluates what is missing in runs/cifar10, half an hour to an hour and a half each on one core, and writes the
-# table to compare/. The same command again continues. DATASET: `cifar10`, or a copy such as `tfds:cifar10_jpeg`.
+# cifar10.sh [DATASET [SEEDS [EPSILON...]]]: DataLens+ on real CIFAR-10 with its defaults, compared with a release of
+# class means alone and with DataLens' teachers (TopAgg), by default at epsilon 1 and 10, with 3 seeds. Trains and
+# evaluates what is missing in runs/cifar10, half an hour to an hour and a half each on one core, and writes the table
+# to compare/. Repeat the command to continue. DATASET: `cifar10`, or a copy such as `tfds:cifar10_jpeg`.
 source "$(dirname "${BASH_SOURCE[0]}")/../_common.sh"
 dataset="${1:-cifar10}"
 seeds="${2:-3}"

@@ -2,11 +2,11 @@
 
     python run_scripts/reproduce/kept_runs.py [--collect RUNS] [--results_dir results] [--check]
 
-RESULTS/runs/NAME has the privacy statement of a run, `privacy.json`, and what was measured of it, `measured.json`: no
-weights and no pictures. RESULTS/results.csv has a row for every cell and measure, computed from these files; runs that
-differ in their seed alone share a row. `--collect` copies what the queue (all.sh) has finished in its folder RUNS. Then
-the rows and, for the results of this repository, the tables in its documents are written again. `--check` writes
-nothing, and fails where something that is written differs from what would be.
+RESULTS/runs/NAME has the privacy statement of a run, `privacy.json`, and its measurements, `measured.json`: no weights
+and no pictures. RESULTS/results.csv has a row for every cell and measure, computed from these files; runs that differ
+in their seed alone share a row. `--collect` copies what the queue (all.sh) has finished in its folder RUNS. Then the
+rows and, for the results of this repository, the tables in its documents are written again. `--check` writes nothing,
+and fails where a file differs from what would be written.
 """
 
 import argparse
@@ -36,11 +36,11 @@ RESULTS = PROJECT / "results"
 COLUMNS = ("tables", "data", "classes", "n", "method", "variant", "budget", "epsilon_replace_one",
            "epsilon_add_or_remove", "delta", "accountant", "protocol", "measure", "seeds", "values", "mean", "sd",
            "sd_over", "paper", "minutes", "commit", "command", "runs")
-# Measures: by the name that a row has, where `metrics.json` has it, and digits that are shown.
+# For the name of each measure in a row, its place in `metrics.json`.
 MEASURES = {"accuracy": ("utility", "accuracy_mean"), "inception_score": ("quality", "inception_score", "mean"),
             "frechet_domain_classifier": ("quality", "frechet_domain_classifier", "value")}
 _MEASURED = "measured.json"
-# Images that quality was measured of: to learn from, unless a run says that it has others to look at.
+# Images that quality was measured on: those to learn from, unless a run says that it has others, to look at.
 _LEARNING, _LOOKING = "training", "looking"
 _ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
 _DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
@@ -49,11 +49,11 @@ _DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-1
 
 
 def keep(cell: Cell, folder: pathlib.Path, results: pathlib.Path) -> None:
-    """Keeps of a finished run what is not private: its statement, and what was measured on public test data.
+    """Keeps what is not private of a finished run: its statement, and measurements on public test data.
 
     Args:
-      cell: what the run is.
-      folder: of the run, evaluated.
+      cell: the cell of the run.
+      folder: folder of the run, which is evaluated.
       results: a folder of results.
 
     Raises:
@@ -78,9 +78,9 @@ def write_run(cell: Cell, statement: bytes, metrics: Mapping[str, Any], results:
     """Writes the two files of a run.
 
     Args:
-      cell: what the run is.
+      cell: the cell of the run.
       statement: content of its `privacy.json`.
-      metrics: of its `metrics.json`.
+      metrics: content of its `metrics.json`.
       results: a folder of results.
       more: further entries of `measured.json`.
 
@@ -134,7 +134,7 @@ def rows(results: pathlib.Path) -> list[dict[str, str]]:
 
 
 def _rows_of(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """A row for each measure, and for each kind of images that it is of, of runs that differ in their seed."""
+    """Rows of runs that differ in their seed: one for each measure, and for each kind of images that it is of."""
     for measure in MEASURES:
         for images in (_LEARNING, _LOOKING):
             mine = [run for run in runs if measure in run["measures"]
@@ -178,7 +178,7 @@ def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[s
 
 
 def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
-    """The epsilon that all these statements prove for neighbours by this relation; nothing where one proves none."""
+    """The epsilon that all these statements prove under this relation; empty where one of them proves none."""
     if proofs[0]["adjacency"] == adjacency:
         return statements.round_up(max(proof["epsilon"] for proof in proofs))
     others = [proof.get("other_adjacency") or {} for proof in proofs]
@@ -189,7 +189,7 @@ def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
 
 
 def _published(run: Mapping[str, Any], measure: str) -> str:
-    """The DataLens paper's number for this method, data and budget; nothing where it has none, or of other settings."""
+    """The DataLens paper's number for this method, data and budget; empty without one, or for other settings."""
     if not _is_usual(run["variant"]):
         return ""
     if measure == "accuracy":
@@ -239,9 +239,9 @@ def documents(found: Sequence[Mapping[str, str]]) -> dict[pathlib.Path, str]:
 
 
 def headline(found: Sequence[Mapping[str, str]]) -> str:
-    """Accuracies of few methods, a row for each data set and budget."""
+    """Accuracies of a few methods, a row for each data set and budget."""
     cells: dict[tuple[str, str], dict[tuple[str, bool], str]] = {}
-    # Of a released generator and newer runs of the same method, the newer ones are shown.
+    # Where a method has a released generator and newer runs, the newer runs are shown.
     for row in sorted(found, key=lambda row: (_place(row["data"]), float(row["budget"]), not _is_released(row))):
         if row["measure"] == "accuracy" and (_is_usual(row["variant"]) or _is_posed(row)):
             cells.setdefault((row["data"], row["budget"]), {})[row["method"], _is_posed(row)] = _accuracy(row)
@@ -254,7 +254,7 @@ def headline(found: Sequence[Mapping[str, str]]) -> str:
 
 
 def all_tables(found: Sequence[Mapping[str, str]]) -> str:
-    """A table for each of the paper's, with all rows."""
+    """All rows, in a table for each table of the paper."""
     parts = []
     numbers = {number for row in found for number in row["tables"].split()}
     for number in sorted(numbers, key=lambda number: (not number.isdigit(), number)):
@@ -272,7 +272,7 @@ def all_tables(found: Sequence[Mapping[str, str]]) -> str:
 
 
 def _thousands(count: str) -> str:
-    """A number of records, which may be `at most` so many."""
+    """A number of records with commas; it may begin with `at most`."""
     return re.sub("[0-9]+", lambda found: f"{int(found[0]):,}", count)
 
 

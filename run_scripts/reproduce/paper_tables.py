@@ -1,8 +1,8 @@
 """The runs that the tables of the papers need, in the order in which the queue takes them.
 
-A run is listed once, whatever tables show it. Grey data sets have three training seeds and one classifier a generator,
-colour data sets one seed. Colour runs have slim networks: those of the paper's size would need 99 to 137 GiB for their
-state.
+A run is listed once, even if several tables show it. Grey data sets have three training seeds and one classifier per
+generator; colour data sets have one seed. Colour runs have slim networks: those of the paper's size would need 99 to
+137 GiB for their state.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _CIFAR = "tfds:cifar10_jpeg"
 ADJACENCY, ADDED = "adjacency", "made for one added or removed"
 SEEDS, BUDGETS, SMALL_BUDGETS = range(3), (1.0, 10.0), (0.2, 0.4, 0.6, 0.8)
 
-# At N = 4,000, teachers of the grey presets would take 19 GiB of memory; they take this much, and lie on the disk.
+# At N = 4,000, teachers of the grey presets would take 19 GiB of memory; with this limit they are on the disk.
 _ON_DISK = ("--bank_memory_gb=4",)
 SLIM = "slim networks"
 _SLIM = {
@@ -48,7 +48,7 @@ HEADLINE = (PLUS, "dp_merf", "dp_gan", "datalens")  # In README.
 # Limits of training in colour, in minutes.
 _CAP, _CAP_OF_OTHERS = 180.0, 60.0
 
-# Tables 4, 5 and 7 with a tenth of the teachers and the paper's noise for each: sigma / N = 5,000 / 4,000.
+# Tables 4, 5 and 7 with a tenth of the teachers and the paper's noise for each teacher: sigma / N = 5,000 / 4,000.
 TEACHERS, STEPS = 400, 150
 
 # Public warp, grain and choice of DataLens' exported images, as docs/research/datalens.md chose them.
@@ -59,7 +59,7 @@ POSES = {"mnist": ("--output_warp=1.5", "--output_grain=0.5", "--output_choices=
 
 @functools.cache
 def cells() -> tuple[Cell, ...]:
-    """All of them: what needs no training, what is least likely to change, DataLens last, colour after grey."""
+    """All runs: those without training, those least likely to change, DataLens last, and colour after grey."""
     return (*_posed_checkpoints(), *_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
             *_grey("datalens", PLUS), *_adjacencies(), *_variants(), *_colour())
 
@@ -70,7 +70,7 @@ def has_few_teachers(cell: Cell) -> bool:
 
 
 def estimate(cell: Cell) -> float:
-    """Minutes that training and evaluation take, where no such run is recorded."""
+    """Estimate of the minutes that training and evaluation take, for where no such run is recorded."""
     training: float = 0 if cell.export_of else _MINUTES[cell.method][cell.dataset not in GREY]
     if has_few_teachers(cell):
         training *= 0.15
@@ -78,7 +78,7 @@ def estimate(cell: Cell) -> float:
 
 
 def _grey(*methods: str) -> Iterator[Cell]:
-    """Tables 1 and 2 on grey data; with one seed first, so that each cell has a number early."""
+    """Tables 1 and 2 on grey data, all with the first seed first, so that each cell has a number early."""
     for seed in SEEDS:
         for dataset in GREY:
             for method in methods:
@@ -98,7 +98,7 @@ def _grey(*methods: str) -> Iterator[Cell]:
 
 
 def _adjacencies() -> Iterator[Cell]:
-    """What `_grey` lacks of the table of adjacencies. Its bounds are the numbers of records that everybody knows."""
+    """Runs of the table of adjacencies that `_grey` lacks. Their bounds are the well-known numbers of records."""
     for seed in SEEDS:
         for dataset, bound in (*((name, 60_000) for name in GREY), (_CIFAR, 50_000)):
             for epsilon in BUDGETS:
@@ -116,7 +116,7 @@ def _adjacencies() -> Iterator[Cell]:
 
 
 def _earlier(dataset: str, epsilon: float, seed: int) -> Cell:
-    """DataLens as it was when it had spent less, from the releases that its run at epsilon 1 has stored."""
+    """DataLens as it was when it had spent less, from the stored releases of its run at epsilon 1."""
     method = "datalens"
     return Cell(
         name=f"{method}_{dataset}_eps{epsilon:g}_seed{seed}", tables=("2",), method=method, dataset=dataset,
@@ -149,7 +149,7 @@ def _variants() -> Iterator[Cell]:
             multiplier = base.noise_stddev * TEACHERS / base.num_teachers / sensitivity
             epsilon = accountants.epsilon(dp_accounting.GaussianDpEvent(multiplier), STEPS, base.delta, base.accountant,
                                           base.adjacency)
-            # Rounded up: what is calibrated to it may be charged in full.
+            # Rounded up, so that a run that is calibrated to it can be charged in full.
             base = base.replace(num_teachers=TEACHERS, num_steps=STEPS, epsilon=math.ceil(100 * epsilon) / 100)
             for table, rows in (("4", table4.sweeps), ("5", table5.compressors), ("7", table7.ablations)):
                 for variant in rows(base):

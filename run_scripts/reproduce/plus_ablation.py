@@ -3,7 +3,7 @@
     python run_scripts/reproduce/plus_ablation.py --runs_dir RUNS [--dataset mnist] [--epsilon 1] [--seeds 1]
         [--parts whole no_warp ...] [--only_table] [-- FLAGS OF datalens train]
 
-Where a part is left out, its charges go to what is left: all rows have 100 charges, so the same noise per charge, and
+Where a part is left out, its charges go to the other parts: all rows have 100 charges, so the same noise per charge and
 the whole budget. A cell is a run folder RUNS/PART_DATASET_epsEPSILON_seedSEED; the same command continues what was
 interrupted and skips what is done. RUNS/plus_ablation.md is written after every cell.
 """
@@ -25,7 +25,7 @@ DEFAULTS = config_class(PLUS)
 _OF_MOMENTS = f"--candidates={DEFAULTS.for_budget(10.0).candidates}"
 _ONE_GAUSSIAN = ["--num_clusters=1", "--direction_charges=0", "--cluster_charges=0"]
 _MEANS_ALONE = [_OF_MOMENTS, *_ONE_GAUSSIAN, "--embedding_charges=0", "--mean_charges=97", "--covariance_charges=1"]
-# Part -> flags, where the budget is small, and where it pays for clusters.
+# Part -> flags: for a small budget, and for one that pays for clusters.
 SMALL = {
     "whole": [],
     "no_warp": ["--candidates=moments:0:0.15,embedding:0:0.15,both:0:0.15"],
@@ -49,7 +49,7 @@ LARGE = {
 
 
 def parts_of(epsilon: float) -> dict[str, list[str]]:
-    """The parts of that budget's defaults."""
+    """The parts of the defaults for this budget."""
     return SMALL if DEFAULTS.for_budget(epsilon).num_clusters == 1 else LARGE
 
 

@@ -7,7 +7,7 @@ A cell of the table is a run folder RUNS/METHOD_DATASET_epsEPSILON_seedSEED. The
 interrupted and skips what is done; RUNS/costs has what each took. RUNS/table1.md and table1.csv are written after every
 cell, with a row for each run folder in RUNS, whatever the command asked for.
 
-`small` fits two cores: minutes to an hour per cell. `full` is the size of the papers where they say one, for a GPU.
+`small` fits two cores: minutes to an hour per cell. `full` is the size of the papers where they state one, for a GPU.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from datalens_tf.methods.registry import having
 from datalens_tf.training.results import result_file
 
 (PLUS,) = having(["share_covariance"])  # DataLens+
-# In the order of the table. Whatever is not here is the method's default, or its preset's.
+# In the order of the table. Other settings are the method's defaults, or its preset's.
 SMALL = {
     "dcgan": [],
     "dp_gan": [],
@@ -86,14 +86,14 @@ def main() -> None:
 
 def cell(method: str, dataset: str, epsilon: float | None, seed: int, *, size: str = "small", classifiers: int = 1,
          flags: Sequence[str] = (), **more: Any) -> Cell:
-    """A cell of Table 1; epsilon None is for no privacy.
+    """A cell of Table 1; epsilon None means no privacy.
 
     Args:
       method, dataset, epsilon, seed: see `Cell`.
-      size: of `SIZES`.
+      size: a key of `SIZES`.
       classifiers: how many are trained to measure the generator.
-      flags: of the training, beside those of the size.
-      more: of `Cell`.
+      flags: flags of the training, in addition to those of the size.
+      more: further attributes of `Cell`.
     """
     shown = "none" if epsilon is None else f"{epsilon:g}"
     return Cell(
@@ -116,7 +116,7 @@ def write_table(runs_dir: pathlib.Path) -> str:
 
 
 def more(runs: list[pathlib.Path]) -> dict[str, str]:
-    """Of runs that differ in seeds only: epsilon by every accountant, what training took, and published accuracies."""
+    """Columns for runs that differ only in seeds: epsilon by each accountant, cost of training, published accuracy."""
     statement = json.loads((runs[0] / "privacy.json").read_text())
     costs = [found["training"] for run in runs if (found := costs_of(run))]
     published = references.published(statement["method"], statement["dataset"], statement.get("epsilon_budget"))

@@ -10,7 +10,7 @@ from variants import Variant
 
 
 def compressors(base):
-    """One row each; k, beta and c are the base's where a compressor has them."""
+    """A row for each compressor; k, beta and c are the base's where a compressor has them."""
     del base
     return [Variant(name="TopAgg", published=0.7123),
             Variant(name="D2P-Fed", method="d2pfed", published=0.1424),

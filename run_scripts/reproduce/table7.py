@@ -2,8 +2,8 @@
 
     python run_scripts/reproduce/table7.py --runs_dir RUNS [--dataset mnist] [--epsilon 1] [--seeds 3] [--size small]
 
-Each variant has one part switched off, the last one all. Without top-k a teacher votes on all d numbers of an image, so
-that its noise is sqrt(d / k) times larger at the same epsilon. See variants.py, and `--help`.
+Each variant has one part switched off, the last one all parts. Without top-k a teacher votes on all d numbers of an
+image, so that its noise is sqrt(d / k) times larger at the same epsilon. See variants.py, and `--help`.
 """
 
 import variants

@@ -7,14 +7,14 @@ A cell is a run of `datalens classify` in RUNS/NAME_epsEPSILON_seedSEED. The sam
 interrupted and skips what is done. RUNS/tableN.md and tableN.csv are written after every cell, from all cells that
 there are. A cell takes minutes to an hour on one core.
 
-Table 8: TopAgg by k; k = 1 is GM-DP. Table 9: the same, beside shares of coordinates (`--ks` are then ignored).
-Table 10: with and without compression, with the noise of GM-DP, of TopAgg (cells of table 8), or none, for as many
-steps.
+Table 8: TopAgg by k; k = 1 is GM-DP. Table 9: the same, compared with shares of coordinates (`--ks` is then ignored).
+Table 10: with and without compression, with the noise of GM-DP, of TopAgg (cells of table 8), or none, for the same
+number of steps.
 
 Settings are those of the paper's table 11 where it has any: for epsilon 0.05, 0.2 (k = 0.8) and 1. For other epsilons
-and ks they are those of the nearest one that it has, which is our choice. The number of steps follows from noise,
-sampling rate and epsilon, by the accountant. Accuracies are of the last step, on the real test split. The paper's own
-are the means of ten seeds.
+and ks we chose the nearest settings of that table. The number of steps follows from noise, sampling rate and epsilon,
+by the accountant. Accuracies are of the last step, on the real test split. The paper's own accuracies are the means of
+ten seeds.
 """
 
 import argparse
@@ -42,8 +42,8 @@ TABLE_11 = {
     1.0: {0.6: (16.0, 1.6, 512, 0.08), 0.7: (12.0, 1.6, 512, 0.1), 0.8: (10.0, 1.6, 512, 0.1),
           1.0: (14.0, 1.8, 512, 0.04)},
 }
-# (Kind, k) -> epsilon -> accuracy. Kinds: `norm` for TopAgg with its own noise (k = 1 is GM-DP), `dimensions`, and, of
-# table 10, those with the noise of plain DP-SGD or none.
+# (Kind, k) -> epsilon -> accuracy. Kinds: `norm` for TopAgg with its own noise (k = 1 is GM-DP), `dimensions`, and, for
+# table 10, those with the noise of plain DP-SGD or with none.
 PUBLISHED = {
     ("norm", 0.6): {0.05: 73.87, 0.1: 85.67, 0.2: 89.84}, ("norm", 0.7): {0.05: 75.81, 0.1: 86.12, 0.2: 90.25},
     ("norm", 0.8): {0.05: 77.15, 0.1: 85.88, 0.2: 90.80, 0.3: 92.35, 0.5: 93.82, 0.7: 94.65, 1.0: 95.42},
@@ -91,14 +91,14 @@ def cells(table: int, ks: list[float]) -> list[tuple[str, float]]:
 
 
 def settings(epsilon: float, k: float) -> tuple[float, float, int, float]:
-    """Those of table 11, or the nearest there."""
-    # Of two as near, as for 0.1, those of the larger epsilon, with less than a tenth of the records to see.
+    """Settings of table 11, or the nearest ones there."""
+    # Of two equally near ones, as for 0.1, those of the larger epsilon, with less than a tenth of the records to see.
     by_k = TABLE_11[min(TABLE_11, key=lambda known: (round(abs(math.log(known / epsilon)), 6), -known))]
     return by_k[min(by_k, key=lambda known: abs(known - k))]
 
 
 def flags(kind: str, k: float, epsilon: float, num_records: int) -> dict[str, str]:
-    """Of `datalens classify`."""
+    """Flags of `datalens classify`."""
     # Table 10 varies nothing but compression and noise.
     clip_norm, sigma, batch_size, learning_rate = settings(
         epsilon, 0.8 if kind.endswith("_noise") else 1.0 if kind == "dimensions" else k)
@@ -146,7 +146,7 @@ def write_table(table: int, epsilons: Sequence[float], runs_dir: pathlib.Path, c
 
 
 def measured(runs_dir: pathlib.Path, kind: str, k: float, epsilon: float) -> dict[str, object] | None:
-    """A row: the runs of a cell that are done."""
+    """A row, from the finished runs of a cell; None where there are none."""
     found = [path for path in sorted(runs_dir.glob(f"{kind}{k:g}_eps{epsilon:g}_seed*"))
              if result_file(path, "accuracy.json").exists()]
     if not found:

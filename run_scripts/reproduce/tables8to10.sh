@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tables8to10.sh TABLE [FLAGS]: Table 8, 9 or 10 of the DataLens paper, DP-SGD with TopAgg: trains what is missing in
-# runs/tableN, and writes tableN.md and tableN.csv there. The same command again continues. FLAGS are those of
+# runs/tableN, and writes tableN.md and tableN.csv there. Repeat the command to continue. FLAGS are those of
 # tables8to10.py beside this file: `--epsilons 0.2 1`, `--ks 0.8`, `--seeds 1` and others.
 source "$(dirname "${BASH_SOURCE[0]}")/../_common.sh"
 table="${1:?8, 9 or 10}"

@@ -1,11 +1,11 @@
-"""What the scripts of Tables 4, 5 and 7 share: variants of one method, trained and measured at equal epsilon.
+"""Shared code of the scripts of Tables 4, 5 and 7: variants of one method, trained and measured at equal epsilon.
 
-Variants of a table have the same epsilon, number of steps and, unless N is what differs, number of teachers; the noise
+Variants of a table have the same epsilon, number of steps and, unless N itself differs, number of teachers; the noise
 of each is calibrated to its own sensitivity. So a variant whose votes move further has more noise, and fewer teachers
-have as much noise for fewer votes. The epsilon in the table is what each run's own `privacy.json` says.
+have the same noise for fewer votes. The epsilon in the table is what each run's own `privacy.json` says.
 
 A cell is a run folder RUNS/NAME_DATASET_epsEPSILON_Nn_Tt_seedSEED, with N and T of the base; the table is written after
-each. The same command continues what was interrupted, and skips what is done.
+each cell. The same command continues what was interrupted, and skips what is done.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, preset
 from datalens_tf.training.results import result_file
 
-# Beside the preset. `small` has few and narrow networks, for epsilon 10: at epsilon 1 noise would drown 200 votes.
+# On top of the preset. `small` has few and narrow networks, for epsilon 10: at epsilon 1 noise would drown 200 votes.
 SIZES = {
     "small": {"num_teachers": 200, "num_steps": 60, "discriminator_filters": 8, "discriminator_units": 32,
               "generator_filters": 32, "generator_units": 256, "precision": "float32"},
@@ -47,7 +47,7 @@ class Variant:
     Attributes:
       name: part of its folders' names, and its label.
       changes: settings that differ from the base's.
-      method: whose settings they are; of another than `datalens`, the method calibrates its noise itself.
+      method: the method that has these settings; one other than `datalens` calibrates its noise itself.
       published: the paper's accuracy on MNIST at epsilon 1.
     """
 
@@ -58,7 +58,7 @@ class Variant:
 
 
 def main(text: str, table: str, variants_of: Callable[[DataLensConfig], Sequence[Variant]]) -> None:
-    """The script of a table.
+    """Runs the script of a table.
 
     Args:
       text: its documentation.
@@ -105,7 +105,7 @@ def cell(base: DataLensConfig, variant: Variant, seed: int, image_shape: tuple[i
       seed: of training.
       image_shape: of the data.
       classifiers: how many are trained to measure the generator.
-      quick: measured by the quick evaluation.
+      quick: whether it is measured by the quick evaluation.
       tables: see `Cell`.
     """
     flags = [f"--{key}" if value is True else f"--{key}={'none' if value is None else value}"
@@ -124,7 +124,7 @@ def folder_name(base: DataLensConfig, variant: Variant, seed: int | str) -> str:
 
 
 def calibrated(config: DataLensConfig, image_shape: tuple[int, int, int]) -> DataLensConfig:
-    """With the noise that brings its steps to its epsilon, at its own sensitivity."""
+    """Settings with the noise at which their steps cost their epsilon, at their own sensitivity."""
     multiplier = accountants.calibrate_noise_multiplier(
         config.num_steps, config.epsilon, config.delta, config.accountant)
     sensitivity = config.replace(image_shape=image_shape).mechanism().l2_sensitivity(config.batch_size)
@@ -158,7 +158,7 @@ def write_table(runs_dir: pathlib.Path, table: str, base: DataLensConfig, varian
 
 
 def row(variant: Variant, folders: Sequence[pathlib.Path]) -> dict[str, str]:
-    """A row, as text, from runs that differ in seeds only: of the first one's settings and statement."""
+    """A row, as text, from runs that differ only in seeds; settings and statement are those of the first run."""
     config, statement = (json.loads((folders[0] / name).read_text()) for name in ("config.json", "privacy.json"))
     accuracies = [json.loads(result_file(folder).read_text())["utility"]["accuracy_mean"] for folder in folders]
     beta, clip = (config.get(name) for name in ("vote_threshold", "clip"))

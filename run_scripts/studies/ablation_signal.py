@@ -2,12 +2,12 @@
 
     python run_scripts/studies/ablation_signal.py [--preset mnist] [--epsilon 1] [--num_teachers 100] [--num_steps 40]
 
-Accuracies of single runs scatter by more than the variants differ. So here the variants compress the *same*
-gradients, of a small ensemble in training, and what is printed is the cosine between what would be released and the
-mean of the clipped gradients: over images, late steps and draws of the noise. Columns are noise levels: sigma / N of
-the full method; each variant gets that times the ratio of its sensitivity to the full method's, the same epsilon.
+Accuracies of single runs scatter by more than the variants differ. So here the variants compress the *same* gradients,
+of a small ensemble in training. It prints the cosine between what would be released and the mean of the clipped
+gradients: over images, late steps and draws of the noise. Columns are noise levels, sigma / N of the full method. Each
+variant gets that level times the ratio of its sensitivity to the full method's, and so the same epsilon.
 
-It says what records said, and no epsilon covers it.
+The output reveals information about records, and no epsilon covers it.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def cosines(config: DataLensConfig, changes: dict, gradients: np.ndarray, draws:
 
 
 def cosine(first: np.ndarray, second: np.ndarray) -> float:
-    """Of all numbers together; 0 where nothing is left."""
+    """Cosine over all numbers together; 0 where nothing is left."""
     length = np.linalg.norm(first) * np.linalg.norm(second)
     return float(np.sum(first * second) / length) if length else 0.0
 

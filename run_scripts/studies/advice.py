@@ -1,14 +1,14 @@
-"""How often what `datalens advise` expects holds for runs that its table does not have.
+"""How often the expectations of `datalens advise` hold for runs that its table does not have.
 
     python run_scripts/studies/advice.py [--tables FILE ...] [--output FILE.csv]
 
-Every run of the tables is predicted twice, by the others: once without all runs on its data set, and once without those
-on its data set with its number of records. A prediction is a hit where the measured worth is in the range that is
-stated. Where nothing is alike, nothing is stated, and nothing is counted.
+Every run of the tables is predicted twice, by other runs: once without all runs on its data set, and once without the
+runs on its data set with its number of records. A prediction is a hit where the measured worth is in the stated range.
+Where no run is alike, no range is stated, and the prediction is not counted.
 
 A table is one like `datalens_tf/planning/measured.csv`, which is the default, or one that
-`run_scripts/studies/few_records.py` writes, of whose columns `default` and `merf` are taken. The last one with a run
-counts.
+`run_scripts/studies/few_records.py` writes; of the latter, the columns `default` and `merf` are taken. Where several
+tables have a run, the last one counts.
 """
 
 import argparse
@@ -34,9 +34,9 @@ class Prediction(NamedTuple):
     """One run, predicted by others.
 
     Attributes:
-      without: what was left out: `data set` or `size`.
+      without: which runs were left out: `data set` or `size`.
       run: what was measured.
-      found: what is expected; None where nothing is.
+      found: the expectation; None where there is none.
     """
 
     without: str
@@ -82,7 +82,7 @@ def write(file, found: Sequence[Prediction]) -> None:
 
 
 def rows_of(tables: Sequence[pathlib.Path]) -> list[dict[str, str]]:
-    """Rows like those of `measured.csv`, of tables of either kind, each run once."""
+    """Rows like those of `measured.csv`, from tables of either kind, each run once."""
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for path in tables:
         with path.open(encoding="utf-8", newline="") as file:
@@ -93,7 +93,7 @@ def rows_of(tables: Sequence[pathlib.Path]) -> list[dict[str, str]]:
 
 
 def few_records(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Rows of `few_records.py` as those of `measured.csv`; of methods by their defaults, on the test split."""
+    """Rows of `few_records.py` in the form of `measured.csv`: methods by their defaults, on the test split."""
     tested = [row for row in rows if row["tested_on"] == "test split"]
     real = {(row["dataset"], row["records"]): row["accuracy"] for row in tested if row["column"] == "real"}
     return [dict(zip(FIELDS, (*facts_of(row["dataset"], row["records"]), row["epsilon"], row["method"], row["accuracy"],
@@ -102,7 +102,7 @@ def few_records(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def facts_of(shown: str, records: str) -> tuple[str, ...]:
-    """The first six fields of a run on a data set, whose name has another size behind it where pictures have one."""
+    """The first six fields of a run on a data set, whose name may be followed by another size of its pictures."""
     dataset, _, size = shown.partition(" ")
     name, classes, height, width, channels = NAMES[dataset]
     sides = size.split("x") if size else [str(height), str(width)]

@@ -3,10 +3,10 @@
     python run_scripts/studies/audits.py --output_dir OUT [--dataset mnist] [--epsilons 1 10] [--families NAME ...]
         [--audits neighbours repeated canaries chain] [--settings '{"num_steps": 40}']
 
-Families are the methods that `datalens audit` takes, and `classify`. For each and each epsilon, and for each audit that
-the family has, there is a row of the code as it is, and one of each control: noise that is off or halved, a sensitivity
-that is halved, batch normalisation, a lost charge. A row is written to `OUT/audits.csv` as soon as it is known, and a
-row that is there is not computed again. The runs in `OUT` learned from records: never share them.
+Families are the methods that `datalens audit` takes, and `classify`. For each family, each epsilon, and each audit that
+the family has, there is a row for the code as it is, and one for each control: noise that is off or halved, a
+sensitivity that is halved, batch normalisation, a lost charge. A row is written to `OUT/audits.csv` as soon as it is
+known, and is not computed again. The runs in `OUT` learned from records: never share them.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def all_families():
 
 
 def settings(kind, args, epsilon, records):
-    """Resolved ones, for this budget."""
+    """Resolved settings, for this budget."""
     config = (kind(epsilon=epsilon, dataset=args.dataset) if kind is ClassifierConfig else
               registry.preset(args.dataset, epsilon, kind.method))
     return with_data(config.replace(**args.settings), records).resolved(len(records))
@@ -149,7 +149,7 @@ def neighbours_rows(config, records, args, folder):
 
 
 def with_batch_normalisation(compute):
-    """What is computed where a batch's images are normalised together, and the checks that refuse it are off."""
+    """The result where a batch's images are normalised together, and the checks that refuse this are off."""
     def normalised(critic, images):
         mean, variance = tf.nn.moments(images, 0)
         return layers(critic, (images - mean) / tf.sqrt(variance + 1e-3))
@@ -166,7 +166,7 @@ def with_batch_normalisation(compute):
 
 
 def repeated_rows(config, records, args, folder):
-    """Repeated releases, of kinds that release once."""
+    """Repeated releases, for families that release once."""
     if hasattr(config, "num_teachers") or hasattr(families.kind_of(config), "learner_class"):
         return
     kept = []
@@ -184,7 +184,7 @@ def repeated_rows(config, records, args, folder):
 
 
 def canaries_rows(config, records, args, folder):
-    """Canaries in a run, of kinds that have many steps."""
+    """Canaries in a run, for families that have many steps."""
     def found(share):
         place, noise = folder.with_name(f"{folder.name}_{share:g}"), noise_source(config) if share else LessNoise(0)
         shutil.rmtree(place, ignore_errors=True)
@@ -203,7 +203,7 @@ def canaries_rows(config, records, args, folder):
 
 
 def chain_rows(config, records, args, folder):
-    """`datalens verify` of a run, and of the same without the last charge."""
+    """`datalens verify` of a run, and of the same run without its last charge."""
     def failed(lost):
         run = finished_run(config, few(records), folder)
         if lost:
@@ -228,7 +228,7 @@ def few(records):
 
 
 def watched(config, records, folder):
-    """A run that releases once, in a folder that is there afterwards."""
+    """A run that releases once, in a folder that is kept."""
     shutil.rmtree(folder, ignore_errors=True)
     dataset, others = repeated.worst_neighbours(records, config.adjacency)
     return repeated.watch(families.kind_of(config), config, dataset, others, folder)

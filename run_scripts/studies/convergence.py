@@ -1,11 +1,12 @@
-"""What enters Theorem 6, measured on teachers' gradients; draws docs/research/convergence_bound.png. NOT PRIVATE.
+"""Measures what enters Theorem 6, on teachers' gradients; draws docs/research/convergence_bound.png. NOT PRIVATE.
 
     python run_scripts/studies/convergence.py --output_dir OUT [--preset mnist] [--epsilon 1] [--num_teachers 40]
 
 Trains a small ensemble and looks at its gradients before they are compressed: how much of them the k largest
-coordinates leave out (tau_k), how heavy their tails are, how far teachers agree. All of that says what records said,
-and no epsilon covers it. Run it on public data, or keep its results: nothing of it belongs in a release, and the run
-folder is deleted. `datalens plan` takes the consensus and the tail shape (of the mean gradient) that this prints.
+coordinates leave out (tau_k), how heavy their tails are, how far teachers agree. All of that reveals information about
+records, and no epsilon covers it. Run it on public data, or keep its results to yourself: they do not belong in a
+release, and the run folder is deleted. `datalens plan` takes the consensus and the tail shape (of the mean gradient)
+that this prints.
 
 Gradients are in units of the clip, so that a vote is one unit. The bound is drawn for the preset's own number of
 teachers, and for its noise at equal epsilon, sigma ~ sqrt(k). Two things in it are assumed, not measured: the gap, ln 2
@@ -55,7 +56,7 @@ def _keep(gradients: np.ndarray) -> np.ndarray:
 
 
 def watched(full: DataLensConfig, num_teachers: int, num_steps: int) -> tuple[DataLensConfig, np.ndarray]:
-    """A small training's settings, with the same noise per teacher as the full one's, and its gradients. PRIVATE.
+    """Settings of a small training, with the full one's noise per teacher, and its gradients. PRIVATE.
 
     Returns:
       The settings, and gradients [num_steps, num_teachers, m, d] before compression.
@@ -109,7 +110,7 @@ def main() -> None:
 
 
 def measured(gradients: np.ndarray) -> dict:
-    """What Theorem 6 and the planner ask for, of gradients [steps, N, m, d]. PRIVATE."""
+    """Quantities that Theorem 6 and the planner need, from gradients [steps, N, m, d]. PRIVATE."""
     num_teachers, dimension = gradients.shape[1], gradients.shape[-1]
     taus = tau(gradients).reshape(-1, dimension)
     deviations = gradients.std(1)  # [steps, m, d]

@@ -2,7 +2,7 @@
 
 Whatever is computed here depends on the records through the un-noised votes, so it must not leave the data owner's
 machine, must not stop or steer training, and is no guarantee. Nothing in the package imports this module: statements,
-ledgers and exports cannot reach it. It exists to show that nothing is lost by that (`run_scripts/studies/figure2.py`).
+ledgers and exports cannot reach it. It exists to show that this loses nothing (`run_scripts/studies/figure2.py`).
 """
 
 import math
@@ -43,9 +43,9 @@ def log_likeliest(vote_sum: np.ndarray, noise_stddev: float, bar: float) -> np.n
 def log_likeliest_possible(num_teachers: int, top_k: int, dimension: int, noise_stddev: float, bar: float) -> float:
     """The largest sum of `log_likeliest` over an image that any votes of N teachers can have: public, not private.
 
-    Teachers have k N votes in all. Coordinates that are to be 0 want none; of those that are to be +1 or -1 the
-    logarithm of the probability is concave in the votes, so they want equally many. How many of either there are is
-    tried out.
+    Teachers have k N votes in all. Coordinates that are to be 0 do best without votes. For coordinates that are to be
+    +1 or -1, the logarithm of the probability is concave in the votes, so equally many votes for each are best. All
+    numbers of such coordinates are tried out.
 
     Args:
       num_teachers, top_k: N and k.

@@ -1,18 +1,18 @@
-"""How useful generators from few records are: the default, DP-MERF and two controls beside real data, one row a cell.
+"""How useful generators from few records are: the default, DP-MERF and two controls against real data, one row a cell.
 
     python run_scripts/studies/few_records.py --output_dir OUT [--datasets mnist ...] [--sizes 1000 3000 10000]
         [--epsilons 1 3] [--columns real control merf default old] [--seed 0] [--image_size 32] [--held_out]
 
 A cell is a column for a data set, a number of records and epsilon. OUT/few_records.csv gets a row when a cell is
 finished, and the same command goes on with the cells that it lacks. Records are drawn from the training split by the
-seed. The classifier is that of the frozen protocol and is tested on the test split (a choice is made with `--held_out`:
-on 10,000 other training records). Columns:
+seed. The classifier is that of the frozen protocol and is tested on the test split. With `--held_out`, to choose
+settings, it is tested on 10,000 other training records. Columns:
 
-- default: what runs where no method is named.
+- default: the method that runs where none is named.
 - merf: DP-MERF by its defaults.
 - control: class means and one covariance that classes share, half of mu^2 each, moved by 1, with grain.
 - old: the first of these methods with the plan for many records.
-- prototypes: the same method with its plan for many colour pictures, for any; mirrored in colour alone.
+- prototypes: the same method with its plan for many colour pictures, for any pictures; mirrored only in colour.
 - real: the records themselves, in as many steps as the protocol takes, but 100 epochs at most; it has no epsilon.
 """
 
@@ -99,7 +99,7 @@ def measured(column: str, train: Dataset, chosen: np.ndarray, test: tuple[np.nda
 
 
 def settings(column: str, facts: DataFacts, epsilon: float) -> MethodConfig:
-    """Settings of a column that is a generator."""
+    """Settings of a column's generator."""
     if column == "merf":
         (method,) = (name for name, found in registry.methods().items() if found.published_as == "DP-MERF")
         return registry.config_class(method).for_budget(epsilon)

@@ -2,10 +2,10 @@
 
     python run_scripts/studies/figure2.py --output_dir OUT
 
-Trains teachers on real data and looks at their votes before the noise. What it computes from them is PRIVATE: it says
-what records said. Run it on public data, or keep its results. Fewer teachers than the preset's, with as much less
-noise, see the same ratios of votes, threshold and noise in less time; the epsilons drawn are those of the preset's own
-noise. Curves are by the paper's accountant, Theorems 1 and 3.
+Trains teachers on real data and looks at their votes before the noise. What it computes from them is PRIVATE, as it
+reveals information about records: run it on public data, or keep its results to yourself. With fewer teachers than the
+preset has, and less noise in proportion, the ratios of votes, threshold and noise are the same, in less time. The
+epsilons drawn are those of the preset's own noise. Curves are by the paper's accountant, Theorems 1 and 3.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def rdp(log_probability, order, squared_mu):
 
 
 def epsilons(curves, delta):
-    """[T] from RDP [T, orders], composed."""
+    """Epsilons [T] of the composed steps, from RDP [T, orders]."""
     orders = classic_rdp.ORDERS
     return np.min(np.cumsum(curves, axis=0) + math.log(1 / delta) / (orders - 1), axis=1)
 
@@ -112,7 +112,7 @@ def possible(config, dimension):
 
 
 def draw(curves, config, dimension):
-    """Left: epsilon over the steps. Right: how much the best votes that are possible could gain, by dimension."""
+    """Left: epsilon over the steps. Right: how much the best possible votes could gain, by dimension."""
     import matplotlib.figure
 
     figure = matplotlib.figure.Figure(figsize=(10, 3.8), layout="constrained")
@@ -125,7 +125,7 @@ def draw(curves, config, dimension):
     dimensions = np.unique(np.geomspace(1, 2e4, 60).astype(int))
     for number, (name, epsilon, size) in enumerate(PRESETS):
         settings, order = preset(name, epsilon), 10.0
-        # k votes at most, and of d coordinates at most d: the sensitivity of an image of d numbers.
+        # A teacher has k votes at most, and d at most on d coordinates: the sensitivity of an image of d numbers.
         gains = [rdp(possible(settings, int(count)), order, mu) / (order * mu / 2) for count in dimensions
                  for mu in [4 * min(settings.top_k, count) / settings.noise_stddev**2]]
         right.plot(dimensions, gains, color=PALETTE[number + 1], ls=("-", "--", ":")[number], lw=1.5 + number,

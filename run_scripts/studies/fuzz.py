@@ -94,7 +94,7 @@ def mutate(random, data):
 
 
 def mutate_json(random, text):
-    """Half of the time a valid JSON text with other values, names missing or added; else broken bytes."""
+    """Three times of five a valid JSON text with other values, names missing or added; else broken bytes."""
     if random.random() < 0.4:
         return mutate(random, text.encode())
     content = json.loads(text)
@@ -117,7 +117,7 @@ def strange_array(random):
     if random.random() < 0.1:
         return [None, "images", [[1, 2], [3]], {}, 3, [], object(), b"x"][random.integers(8)]
     shape = tuple(int(size) for size in random.choice([0, 1, 2, 3, 4, 5, 8, 12], random.integers(0, 6)))
-    if random.random() < 0.4:  # One that is right but for its values and type.
+    if random.random() < 0.4:  # The shape is right; only values and type are strange.
         shape = (int(random.integers(2, 7)), *random.choice([4, 8], 2), int(random.choice([1, 3])))
         shape = shape[:random.integers(3, 5)]
     dtype = [np.uint8, np.float32, np.float64, np.int64, np.int8, bool, np.complex64, object, "U3", np.float16, "M8[s]",
@@ -135,7 +135,7 @@ def good_images(random, count):
 
 
 def check_dataset(dataset, least_classes=2):
-    """What a data set promises."""
+    """Checks what a data set promises."""
     images, labels = dataset.images, dataset.labels
     check(images.ndim == 4 and images.size and not images.shape[1] % 4 and not images.shape[2] % 4, f"{images.shape}")
     check(images.dtype == np.uint8 or images.dtype == np.float32, f"{images.dtype}")
@@ -260,7 +260,7 @@ def config_json(random, folder):
 
 
 def model_metadata(random, folder):
-    """What a generator says of itself, and a draw from one that was believed."""
+    """A generator's metadata, and a draw from a generator whose metadata was believed."""
     source = pathlib.Path("checkpoints/mnist_eps1/generator/1")
     copy = folder / "1"
     (copy / "assets.extra").mkdir(parents=True)
@@ -302,7 +302,7 @@ def ledger_file(random, folder):
         changed = mutate(random, whole)
     path.write_bytes(changed)
     read = PrivacyLedger.read(path) if random.random() < 0.5 else PrivacyLedger.open(path)
-    # Whole lines that are cut off the end cannot be noticed, but where a stored sum has no charge.
+    # The loss of whole lines at the end cannot be noticed, except where a stored sum has no charge.
     kept = 0
     while kept < len(lines) and changed.startswith(b"".join(whole.splitlines(keepends=True)[:kept + 1])):
         kept += 1
@@ -430,7 +430,7 @@ def command_line(random, folder):
     if status:
         said = [line for line in text.splitlines() if line.startswith("datalens")]
         check(len(said) == 1, f"{argv}: {text[-300:]!r}")
-        if command != "train":  # Which may have made its folder before it looked at the data.
+        if command != "train":  # Training may have made its folder before it looked at the data.
             left = [path for path in sorted(folder.rglob("*")) if path not in before and path.is_file()]
             check(not left, f"{argv}: left {left}")
         raise DataLensError("refused")
@@ -456,7 +456,7 @@ def collect_flags():
 
 
 class Quick:
-    """Refuses, where the command line would begin to train or to attack for minutes: the flags are the subject here."""
+    """Refuses where the command line would begin to train or to attack for minutes: only the flags are tested."""
 
     def __call__(self, *args, **kwargs):
         raise DataLensError("would begin now")
@@ -513,7 +513,7 @@ def main():
 
 @contextlib.contextmanager
 def replaced(owner, name, value):
-    """For a while."""
+    """Replaces an attribute for a while."""
     old = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -1,15 +1,15 @@
-"""What GS-WGAN's sampling rate, steps and noise do: epsilon, accuracy and Fréchet distance, one factor at a time.
+"""Effects of GS-WGAN's sampling rate, steps and noise: epsilon, accuracy and Fréchet distance, one factor at a time.
 
     python run_scripts/studies/gs_wgan_sweep.py --output_dir OUT [--dataset mnist]
 
 After section 5.3 of GS-WGAN (Chen et al. 2020). All else is as in BASE. The rate is one discriminator in N per step,
-and each has 1/N of the records. Writes OUT/gs_wgan_sweep.csv and .png, and OUT/gradient_norms.png: how long the
-gradients of BASE were before and after clipping.
+and each has 1/N of the records. Writes OUT/gs_wgan_sweep.csv and .png, and OUT/gradient_norms.png, which shows how long
+the gradients of BASE were before and after clipping.
 
 Every epsilon is the run's own, from its `privacy.json`. The norms are PRIVATE, computed from the records without noise:
-draw them of public data, or do not share the picture.
+draw them for public data, or do not share the picture.
 
-The same command again takes up what was interrupted. More than an hour of processor time.
+The same command continues what was interrupted. More than an hour of processor time.
 """
 
 import argparse
@@ -110,12 +110,12 @@ def draw_sweep(rows: list[dict[str, object]]):
 
 
 def draw_norms(norms: dict[str, object]):
-    """How many gradients had which l2 norm, before and after clipping."""
+    """Histograms of the gradients' l2 norms, before and after clipping."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.6, 3.2), layout="constrained")
     axes = figure.subplots()
-    edges = norms["edges"][1:]  # From the first above 0; what is below is counted with it.
+    edges = norms["edges"][1:]  # From the first edge above 0; norms below it are counted with it.
     for name, colour, style in (("before_clipping", PALETTE[0], "-"), ("after_clipping", PALETTE[2], "--")):
         counts = norms[name]
         axes.stairs([counts[0] + counts[1], *counts[2:-1]], edges, color=colour, ls=style, lw=1.5,

@@ -3,10 +3,10 @@
     python run_scripts/studies/kept_coordinates.py --run_dir RUN [--ks 0.6 0.7 0.8] [--num_records 512]
 
 Prints, for the classifier that was released and for each k: the share of the non-zero coordinates that a record keeps;
-and per layer, how long the mean of the clipped, compressed gradients is, beside the mean of the clipped ones. 1 says
-that the layer learns as it does without compression, 0 that it does not learn at all.
+and per layer, the length of the mean of the clipped, compressed gradients, divided by that of the clipped gradients. 1
+says that the layer learns as it does without compression, 0 that it does not learn at all.
 
-It says what records said, and no epsilon covers it.
+The output reveals information about records, and no epsilon covers it.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
     config = ClassifierConfig.from_json((args.run_dir / "config.json").read_text())
     model = tf.keras.models.load_model(args.run_dir / "classifier.keras", compile=False)
     gradients = record_gradients(model, load_dataset(config.dataset), args.num_records)
-    sizes = {}  # Of the layers, in the order of the weights: `conv2d/kernel:0` is one of conv2d's.
+    sizes = {}  # Sizes of the layers, in the order of the weights: `conv2d/kernel:0` is one of conv2d's.
     for weight in model.trainable_weights:
         layer = weight.name.split("/")[0]
         sizes[layer] = sizes.get(layer, 0) + weight.shape.num_elements()
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def record_gradients(model: tf.keras.Model, dataset: Dataset, count: int) -> np.ndarray:
-    """Gradients [count, d] of the first records, dropout, if there is any, by one seed."""
+    """Gradients [count, d] of the first records; dropout, if there is any, has one seed."""
     of = PerExampleGradients(model, (64, *dataset.image_shape))
     chosen, stream = np.resize(np.arange(count), -(-count // 64) * 64), np.random.default_rng(0)
     return np.concatenate([of(to_unit(dataset.images[part]), dataset.labels[part], *of.masks(stream, 64))
@@ -55,7 +55,7 @@ def kept(gradients: np.ndarray, sizes: list[int], clip_norm: float, k: float) ->
 
     Args:
       gradients: float32 [n, d].
-      sizes: of the layers, which follow each other; they add up to d.
+      sizes: sizes of the layers, one after the other; they add up to d.
       clip_norm, k: of the mechanism.
     """
     clipped, compressed = (np.stack([_dense(mechanism, gradient) for gradient in gradients]) for mechanism in (

@@ -3,17 +3,17 @@
     python run_scripts/studies/leaks.py --output_dir OUT [--dataset mnist] [--leaks NAME ...] [--seeds 0 1 ...]
         [--num_teachers 400] [--records_per_teacher 15] [--teachers_of_a_slot 80]
 
-Each leak is switched on alone, then both of training together, on top of the preset for epsilon 1 with a tenth of its
-teachers (see votes.py):
+Each leak is switched on alone, then both leaks of training together, on top of the preset for epsilon 1 with a tenth of
+its teachers (see votes.py):
 
 - `moments`: 80 teachers take turns with the moments of one Adam optimizer, so that a record reaches other teachers.
-- `partitions`: records are dealt by class, so that every teacher has as many of each. A class that is short begins
-  again, so that some of its records are in two partitions.
-- The best epoch: every row has the accuracy after the classifier's last epoch and that of its best one, which is chosen
-  on the records that it is tested on.
+- `partitions`: records are dealt by class, so that every teacher has as many of each class. A class that is short
+  begins again, so that some of its records are in two partitions.
+- The best epoch: every row has the accuracy after the classifier's last epoch and that of its best epoch, which is
+  chosen on the records that it is tested on.
 
 No leak is covered by the accounting. Noise has a known seed, so that statements say NOT PRIVATE, and runs are deleted
-as soon as they are measured. A row of `OUT/leaks.csv` is written when it is known, and a row that is there is not
+as soon as they are measured. A row of `OUT/leaks.csv` is written when it is known, and a known row is not
 computed again. The classifier is the frozen protocol's with 20,000 images, tested on the last 10,000 *training*
 records, which teachers never see.
 """
@@ -49,7 +49,7 @@ ACCURACIES = ("last_epoch", "best_epoch")
 
 
 class SharedMoments(TeacherBank):
-    """Chunks of teachers that each begin with the moments, and at the step, at which the chunk before them ended."""
+    """Chunks of teachers that each begin with the moments and at the step with which the previous chunk ended."""
 
     def _visit(self, number, positions, rounds, *inputs):
         arrays = self._storage.read(number)
@@ -67,7 +67,7 @@ class SharedMoments(TeacherBank):
 
 
 def dealt_by_class(dataset: Dataset, num_teachers: int, seed: int) -> np.ndarray:
-    """Partitions [N, r] with about as many records of each class; records of a short class are there twice."""
+    """Partitions [N, r] with about equally many records of each class; records of a short class are there twice."""
     each, order = len(dataset) // dataset.num_classes, rng.stream(seed, "dealt by class")
     places = np.concatenate([np.resize(order.permutation(np.flatnonzero(dataset.labels == label)), each)
                              for label in range(dataset.num_classes)])
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def accuracies(leak: str, seed: int, records: Dataset, args: argparse.Namespace) -> tuple[float, float]:
-    """Of a run with this leak, by the classifier's last epoch and by its best."""
+    """Accuracies of a run with this leak, by the classifier's last epoch and by its best one."""
     training = votes.trained_on(records, args)
     with tempfile.TemporaryDirectory(dir=args.output_dir, prefix="not_private_") as folder, leaking(leak):
         slots = max(1, args.num_teachers // args.teachers_of_a_slot)
@@ -120,7 +120,7 @@ def accuracies(leak: str, seed: int, records: Dataset, args: argparse.Namespace)
 
 @contextlib.contextmanager
 def leaking(leak: str) -> Iterator[None]:
-    """Trainers leak."""
+    """Makes trainers leak inside the context."""
     with contextlib.ExitStack() as stack:
         if "moments" in LEAKS[leak]:
             stack.enter_context(mock.patch.object(trainer, "TeacherBank", SharedMoments))
@@ -130,7 +130,7 @@ def leaking(leak: str) -> Iterator[None]:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """A row for all that differ in seeds: means over these, and their standard deviations."""
+    """A row for all rows that differ only in seeds: means over the seeds, and standard deviations."""
     shared = [name for name in TOLD if name != "seed"]
     lines = [f"| {' | '.join(shared)} | seeds | {' | '.join(ACCURACIES)} |", "|---" * (len(shared) + 3) + "|"]
     for key in dict.fromkeys(tuple(row[name] for name in shared) for row in rows):
@@ -141,7 +141,7 @@ def table(rows: list[dict[str, str]]) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """Mean and, of several values, standard deviation."""
+    """Mean and, for several values, standard deviation."""
     return f"{statistics.mean(values):.4f}" + (f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else "")
 
 

@@ -23,7 +23,7 @@ class Mutation:
     """A trap, where it goes, and the test that must notice.
 
     Attributes:
-      trap: in words.
+      trap: the trap in words.
       file: below `datalens_tf`.
       old, new: text of the file, and what replaces its first occurrence.
       test: file below `tests`, and the test's name.
@@ -38,7 +38,7 @@ class Mutation:
     further: tuple[tuple[str, str], ...] = ()
 
     def applied(self, text: str) -> str:
-        """The text with the trap in it; raises RuntimeError where it has no such place."""
+        """The text with the trap in it; raises RuntimeError where the text lacks the place."""
         for old, new in ((self.old, self.new), *self.further):
             if old not in text:
                 raise RuntimeError(f"{self.trap}: {self.file} has no {old!r}")
@@ -46,7 +46,7 @@ class Mutation:
         return text
 
 
-# Whatever no rule is known of.
+# Layers of which no rule is known are always allowed.
 _NO_RULE = (("else table[type(layer)]\n", "else table.get(type(layer), _ALWAYS)\n"),)
 
 
@@ -277,7 +277,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
 
 
 def failure(folder, test):
-    """What the test complains of in a copy of the repository, in one line; None where it passes."""
+    """The test's complaint in a copy of the repository, in one line; None where the test passes."""
     path, _, keyword = test.partition(" -k ")
     words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "",
              str(pathlib.Path("tests") / path)]

@@ -1,13 +1,13 @@
-"""PATE on MNIST: four aggregators, budgets of records' own, and what an epsilon that looks at the votes would say.
+"""PATE on MNIST: four aggregators, budgets of single records, and what an epsilon that looks at the votes would say.
 
     python run_scripts/studies/pate_classifier.py --output_dir OUT
 
-250 teachers on the 60,000 training images; the queries are a public part of the real test split, the rest of it is what
-students are tested on. Settings were not tuned: epsilon 1 asks 200 queries, epsilon 10 asks 1,000; half of them are
-answered at most where there is a test. OUT/results.json has what docs/research/pate.md reports. About ten minutes on one
-idle core.
+250 teachers learn from the 60,000 training images. The queries are a public part of the real test split; students are
+tested on the rest of it. Settings were not tuned: epsilon 1 asks 200 queries, epsilon 10 asks 1,000. Where there is a
+test, at most half of them are answered. OUT/results.json has what docs/research/pate.md reports. About ten minutes on
+one idle core.
 
-The data-dependent epsilons are functions of the votes, hence PRIVATE for sensitive data; MNIST is public.
+The data-dependent epsilons are functions of the votes, and so PRIVATE for sensitive data; MNIST is public.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def main():
 
 
 def labels_of(public, queries):
-    """The true labels of the queries, to look at only: no student sees them."""
+    """The true labels of the queries, to compare with: only the student of `true_labels` learns from them."""
     place = {image.tobytes(): label for image, label in zip(public.images, public.labels)}
     return np.array([place[image.tobytes()] for image in queries])
 
@@ -110,7 +110,7 @@ def true_labels(config, queries, truth, test):
 
 
 def data_dependent(counts, plan):
-    """Epsilon of GNMax with this plan's noise, by Mironov's conversion: of the settings, and of the votes."""
+    """Epsilon of GNMax with this plan's noise, by Mironov's conversion: from the settings, and from the votes."""
     stddev, delta = plan.config.noise_stddev, plan.config.delta
     order_cost = np.log(1 / delta) / (ORDERS - 1)
     independent = len(counts) * pate_rdp.gnmax_rdp_data_independent(stddev, ORDERS)

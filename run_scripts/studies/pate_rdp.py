@@ -2,12 +2,13 @@
 
 What a run claims is a function of its settings alone (`mechanisms.gnmax`, the `_data_independent` functions here).
 Where teachers agree, the bounds of Papernot et al. (2017: LNMax; 2018: GNMax, the threshold test) are smaller. But they
-are functions of the votes, hence of the records: they must not leave the data owner's machine, must not stop or steer
+are functions of the votes, and so of the records: they must not leave the data owner's machine, must not stop or steer
 anything, and are no guarantee. The one way to publish such a number is with noise that is scaled to its smooth
 sensitivity (`sanitized_rdp`). Nothing in the package imports this module.
 
-All bounds are for noise of infinite precision; a tie that rounded noise leaves is not in them. Arrays of votes have the
-queries first; Renyi orders come last. Logarithms are natural, epsilons are of Renyi differential privacy (RDP).
+All bounds are for noise of infinite precision; they do not include ties, which rounded noise can leave. Arrays of votes
+have the queries first; Renyi orders come last. Logarithms are natural, epsilons are of Renyi differential privacy
+(RDP).
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from scipy import special
 from datalens_tf import _validate
 from datalens_tf.mechanisms.noise import NoiseSource
 
-_LEAST_LOG_Q = -1e5  # Where no data-dependent bound helps down to here, none ever does.
+_LEAST_LOG_Q = -1e5  # Where no data-dependent bound helps down to this ln q, none ever does.
 
 
 def gnmax_rdp_data_independent(noise_stddev: float, orders: np.ndarray) -> np.ndarray:
@@ -34,10 +35,10 @@ def lnmax_rdp_data_independent(noise_scale: float, orders: np.ndarray) -> np.nda
 
 
 def gnmax_log_q(counts: np.ndarray, noise_stddev: float) -> np.ndarray:
-    """ln of a bound on GNMax' probability of another answer than the majority's (Proposition 7). PRIVATE.
+    """ln of a bound on GNMax' probability of an answer other than the majority's (Proposition 7). PRIVATE.
 
-    A class with g votes less wins with probability P[N(0, 2 sigma^2) > g]; the classes' probabilities are added. The
-    majority's answer has at least the probability 1 / Y of the Y classes.
+    A class with g fewer votes wins with probability P[N(0, 2 sigma^2) > g]; the classes' probabilities are added. The
+    majority's answer has at least probability 1 / Y, for Y classes.
 
     Args:
       counts: votes [..., Y], Y >= 2.
@@ -145,7 +146,7 @@ def confident_gnmax_rdp(counts: np.ndarray, answered: np.ndarray, threshold: flo
     return test + np.asarray(answered)[..., None] * gnmax_rdp(gnmax_log_q(counts, noise_stddev), noise_stddev, orders)
 
 
-# Smooth sensitivity: by how much the bounds can change with a teacher, near these votes (Appendix B of the 2018 paper).
+# Smooth sensitivity: how much one teacher can change the bounds, near these votes (Appendix B of the 2018 paper).
 
 
 def gnmax_local_sensitivity(counts: np.ndarray, noise_stddev: float, order: float) -> np.ndarray:
@@ -159,7 +160,7 @@ def gnmax_local_sensitivity(counts: np.ndarray, noise_stddev: float, order: floa
       float64 [Q, N]: d = 0, ..., N - 1.
 
     Raises:
-      InvalidArgumentError: the conditions do not hold on which the algorithms rest (`gnmax_conditions`).
+      InvalidArgumentError: the conditions on which the algorithms rest (`gnmax_conditions`) do not hold.
     """
     holds = gnmax_conditions(noise_stddev, np.shape(counts)[-1], order)
     _validate.require(all(holds), "order", order, f"to satisfy conditions C5 and C6 with noise_stddev={noise_stddev}, "
@@ -173,7 +174,7 @@ def gnmax_local_sensitivity(counts: np.ndarray, noise_stddev: float, order: floa
     plateau = _sensitivity_at(log_q1, noise_stddev, order, num_classes, log_q0)
     result = np.full((len(counts), num_teachers), plateau)
     log_q = gnmax_log_q(counts, noise_stddev)
-    clearer = log_q > log_q0  # Whether more agreement leads to where the bound is steep, or less.
+    clearer = log_q > log_q0  # Whether more agreement, or less, leads to where the bound is steep.
     active = clearer | (log_q < log_q1)
     for distance in range(num_teachers):
         result[active, distance] = _sensitivity_at(log_q[active], noise_stddev, order, num_classes, log_q0)
@@ -220,10 +221,10 @@ def smooth_sensitivity(local_sensitivities: np.ndarray, beta: float) -> float:
 
 
 def gnmax_conditions(noise_stddev: float, num_classes: int, order: float) -> tuple[bool, bool]:
-    """Whether conditions C5 and C6 hold, on which `gnmax_local_sensitivity` rests: public, no function of votes.
+    """Whether conditions C5 and C6, on which `gnmax_local_sensitivity` rests, hold: public, not a function of votes.
 
-    C5: the bound does not decrease with q. C6: nor does its change to the largest q of a neighbour, up to the smallest
-    q that neighbours of the largest useful q have. Looked at on a grid of 20,000 values of ln q.
+    C5: the bound does not decrease with q. C6: its change to the largest q of a neighbour does not decrease either, up
+    to the smallest q that neighbours of the largest useful q have. Both are checked on a grid of 20,000 values of ln q.
     """
     log_q0 = _largest_useful_log_q(noise_stddev, order)
     if log_q0 is None:
@@ -246,9 +247,9 @@ def gnss_rdp(beta: float, relative_stddev: float, order: float) -> float:
     """Price of a number that is published with Gaussian noise of `relative_stddev` times its smooth sensitivity.
 
     Neighbours' smooth sensitivities differ by factors within e^(+-beta), and the numbers by no more than the smaller of
-    both. The Renyi divergence of two such Gaussian distributions is known in closed form; this is its largest value.
+    the two. The Renyi divergence of two such Gaussian distributions is known in closed form; this is its largest value.
     (For 2 order beta close to 1 the formula of the 2018 paper's published research code is smaller than the divergence
-    of a pair that is possible, so it is not used.)
+    of a possible pair, so it is not used.)
 
     Args:
       beta: > 0 with order (1 - e^(-2 beta)) < 1; beyond that the divergence is infinite.
@@ -271,13 +272,13 @@ def gnss_rdp(beta: float, relative_stddev: float, order: float) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SanitizedRdp:
-    """A data-dependent RDP that may be published: an estimate, no guarantee, since its noise may have made it smaller.
+    """A data-dependent RDP that may be published: an estimate, not a guarantee, as its noise may have made it smaller.
 
     Attributes:
       order: Renyi order.
       rdp: the noisy number.
       stddev: of its noise; PRIVATE.
-      cost: RDP at this order of publishing it, which comes on top.
+      cost: RDP at this order that publishing it costs in addition.
     """
 
     order: float
@@ -296,7 +297,7 @@ def sanitized_rdp(rdp: float, local_sensitivities: np.ndarray, *, order: float, 
 
     Args:
       rdp: data-dependent RDP of all queries at one order.
-      local_sensitivities: of it, [N]: sums over queries of the functions above, whose conditions hold.
+      local_sensitivities: of this RDP, [N]: sums over queries of the functions above, whose conditions hold.
       order, beta, relative_stddev: as for `gnss_rdp`; public, chosen without looking at the votes.
       noise, index: where the noise comes from; charge the cost first.
     """
@@ -306,7 +307,7 @@ def sanitized_rdp(rdp: float, local_sensitivities: np.ndarray, *, order: float, 
 
 
 def _log_q(counts: np.ndarray, log_wins) -> np.ndarray:
-    """ln of the sum over all but one most-voted class of the probabilities that they win, at most 1 - 1 / Y."""
+    """ln of the summed probabilities that classes win, without one most-voted class; the sum is at most 1 - 1 / Y."""
     ordered = np.sort(np.asarray(counts, np.float64), axis=-1)
     _validate.require(ordered.ndim >= 1 and ordered.shape[-1] >= 2, "counts.shape", ordered.shape, "to end in >= 2")
     total = special.logsumexp(log_wins(ordered[..., -1:] - ordered[..., :-1]), axis=-1)
@@ -336,7 +337,7 @@ def _largest_useful_log_q(noise_stddev: float, order: float) -> float | None:
 
 
 def _neighbours_log_q(log_q, noise_stddev: float, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """ln of the smallest and the largest q that votes can have of which one teacher changed its own (B_L and B_U)."""
+    """ln of the smallest and the largest q of votes in which one teacher changed its own vote (B_L and B_U)."""
     others = math.log(num_classes - 1)
     gap = -special.ndtri_exp(np.minimum(log_q - others, -1e-300))
     shift = math.sqrt(2) / noise_stddev
@@ -344,12 +345,12 @@ def _neighbours_log_q(log_q, noise_stddev: float, num_classes: int) -> tuple[np.
 
 
 def _sensitivity_at(log_q, noise_stddev: float, order: float, num_classes: int, log_q0: float) -> np.ndarray:
-    """Algorithm 3: by how much a neighbour's bound can differ."""
+    """Algorithm 3: how much a neighbour's bound can differ."""
     log_q1 = _neighbours_log_q(log_q0, noise_stddev, num_classes)[0]
     log_q = np.where((log_q1 <= log_q) & (log_q <= log_q0), log_q1, log_q)
 
     def bound(value):
-        # From q_0 on it is the data-independent one, to which it may jump; rounding must not hide that.
+        # From q_0 on the bound is the data-independent one, to which it may jump; rounding must not hide that.
         return gnmax_rdp(np.where(value > log_q0 * (1 + 1e-9), 0.0, value), noise_stddev, [order])[..., 0]
 
     lower, upper = _neighbours_log_q(log_q, noise_stddev, num_classes)

@@ -8,11 +8,11 @@ has is public, what it does is not known. A generator is trained on the users of
 side (OUT/pixel_flip.png), show the bug; so does one number, the mean brightness of the samples' borders, which are
 background.
 
-Every user is in one of the two groups, so epsilon, printed for each, is what both together cost a user. Had the groups
-been formed by a measurement on users' records, as in the papers, by a classifier's accuracy, then who is in which
-group would say something about records, which no epsilon here covers.
+Every user is in one of the two groups, so epsilon, which is printed for each group, is what both together cost a user.
+In the papers, the groups are formed by a measurement on users' records, a classifier's accuracy. Who is in which group
+then says something about records, which no epsilon here covers.
 
-The same command again takes up what was interrupted. About four minutes of processor time;
+The same command continues what was interrupted. About four minutes of processor time;
 docs/research/methods.md has results.
 """
 
@@ -71,8 +71,10 @@ def main():
 
 
 def split(dataset: Dataset, num_users: int, num_records: int, flipped: float) -> dict[str, Dataset]:
-    """Version of the app -> what its users have. In the new version the first users have the bug, as many as `flipped`
-    says."""
+    """Version of the app -> the records of its users.
+
+    In the new version the first users have the bug, as many as `flipped` says.
+    """
     users = partition_indices(len(dataset), 2 * num_users, seed=0)[:, :num_records]
     groups = {}
     for name, shards in zip(("old", "new"), np.split(users, 2)):

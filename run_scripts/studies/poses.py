@@ -1,13 +1,13 @@
-"""What a public warp, grain and choice are worth on images of generators that were trained without, a row each.
+"""What a public warp, grain and choice are worth on images of generators that were trained without them, a row each.
 
     python run_scripts/studies/poses.py [--runs checkpoints/mnist_eps1 checkpoints/fashion_mnist_eps1]
         [--poses 0:0:1 1.5:0.5:1 1.5:0.5:4] [--num_images 20000] [--epochs 4] [--seeds 0] [--split test]
 
-A pose is `WARP:GRAIN:CHOICES`, what `--output_warp`, `--output_grain` and `--output_choices` of `datalens train` or
-`export` put around a generator. Training sees none of them: the privacy statement is the same. A classifier learns from
-the images and is tested on real records, after its last epoch: those of the test split, or with `--split train`, to
-choose a pose by, the last 10,000 training records. A row has the accuracy of each classifier's seed, which is that of
-the images as well, and the mean.
+A pose is `WARP:GRAIN:CHOICES`: what `--output_warp`, `--output_grain` and `--output_choices` of `datalens train` or
+`export` put around a generator. Training does not see the pose: the privacy statement is the same. A classifier learns
+from the images and is tested on real records, after its last epoch. They are those of the test split or, to choose a
+pose by with `--split train`, the last 10,000 training records. A row has the accuracy for each seed, which is that of
+the classifier and of the images, and the mean.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def with_pose(config: MethodConfig, pose: str) -> MethodConfig:
-    """Settings with those of a pose."""
+    """The settings, changed to those of a pose."""
     warp, grain, choices = pose.split(":")
     return config.replace(output_warp=float(warp), output_grain=float(grain), output_choices=int(choices))
 

@@ -4,12 +4,12 @@
 
 Half of the kills come from outside at a random time, half from inside at a random place: before or after a charge, a
 draw of noise, a stored sum, a training step, a snapshot, any synchronisation or renaming of a file. After each one the
-ledger must hold every earlier charge. At the end no charge may be lost, no charge's noise drawn twice, none drawn
-before its charge was on the disk; and what was trained must be, bit by bit, that of an uninterrupted run with the same
-charges burnt.
+ledger must hold every earlier charge. At the end no charge may be lost, no charge's noise drawn twice, and no noise
+drawn before its charge was on the disk. The trained result must be, bit by bit, that of an uninterrupted run with the
+same charges burnt.
 
-`datalens` and `classify` train one long run that is killed all the time. The others release a
-few sums, and a killed one is resumed, and killed again, until it ends, or is refused before anything more is charged.
+`datalens` and `classify` train one long run that is killed again and again. The others release a few sums: a killed run
+is resumed, and killed again, until it ends, or is refused before anything more is charged.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def dataset():
 
 
 def train(method, folder, num_steps):
-    """Trains in the folder, or goes on there; returns what was trained."""
+    """Trains in the folder, or continues there; returns the trained result."""
     config = CONFIGS[method]
     if method == "datalens":
         student = Trainer(config.replace(num_steps=num_steps), dataset(), folder, options=OPTIONS).run()
@@ -106,7 +106,7 @@ def train(method, folder, num_steps):
 
 
 def in_a_child(folder, method, num_steps, prepare):
-    """Trains in a process of its own, after `prepare`; returns its id."""
+    """Trains in a process of its own, after `prepare`; returns the id of that process."""
     child = os.fork()
     if child:
         return child
@@ -130,7 +130,7 @@ def in_a_child(folder, method, num_steps, prepare):
 def watched(folder):
     """Writes down every draw of noise before it is made, and whether its charge was in the ledger by then."""
     def draw(noise, shape, stddev, index):
-        charged = lines(folder) - 1  # Less the header.
+        charged = lines(folder) - 1  # Without the header.
         with open(folder / "draws", "a", encoding="utf-8") as file:
             file.write(f"{index} {int(index < charged)}\n")
             file.flush()
@@ -164,7 +164,7 @@ def mapped(used):
 
 
 def burning(burnt):
-    """Makes the charges again that another run burnt, where it did: before anything is decided by what is left."""
+    """Repeats the charges that another run burnt, at the same places, before anything is decided by what is left."""
     def unit(releases):
         while len(releases.ledger.charges) in burnt:
             charge = burnt[len(releases.ledger.charges)]
@@ -198,7 +198,8 @@ class Killer:
     """Starts runs in a folder and kills them.
 
     Attributes:
-      kills: how many, so far; inside: of them, at a place in the code.
+      kills: number of kills so far.
+      inside: number of those that were at a place in the code.
     """
 
     def __init__(self, method, num_steps, random):
@@ -206,11 +207,11 @@ class Killer:
         self.kills = self.inside = 0
 
     def run(self, folder, wait=None):
-        """Starts, or goes on; kills unless `wait` is None. Returns the exit status, or None where it was killed.
+        """Starts a run, or continues it; kills it unless `wait` is None. Returns its exit status, or None if killed.
 
         Args:
           folder: of the run.
-          wait: called with the child's id; returns whether it has ended, and after what it is killed.
+          wait: called with what the ledger has; returns a function of the child's id that waits for the moment to kill.
         """
         before, place = content(folder), None
         if wait is not None and self._random.random() < 0.5:
@@ -250,15 +251,15 @@ class Killer:
 
 
 def whole(folder, method, num_steps, prepare):
-    """What an uninterrupted run trains."""
+    """The result of an uninterrupted run."""
     _, status = os.waitpid(in_a_child(folder, method, num_steps, prepare), 0)
     assert status == 0, "the uninterrupted run failed"
     return (folder / "trained.bin").read_bytes()
 
 
 def long_run(method, kills, random, scratch):
-    """One run, killed all the time."""
-    # Enough that a run lasts until it was killed so often: a classifier's steps are quick.
+    """One run, killed again and again."""
+    # Enough steps for a run to last until it was killed that often: a classifier's steps are quick.
     num_steps, folder = 3 * kills if method == "datalens" else max(200, 8 * kills), scratch / "killed"
     killer = Killer(method, num_steps, random)
 

@@ -1,4 +1,4 @@
-"""Results of a study as rows of a CSV file, each computed once: a study that was interrupted goes on."""
+"""Results of a study as rows of a CSV file, each computed once, so that an interrupted study can go on."""
 
 import csv
 import pathlib
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 
 class Rows:
-    """Rows that a file has, and may get.
+    """The rows of a file, to which more may be added.
 
     Args:
       path: the file, which may not be there yet.
       columns: names of all columns.
-      told: names of those that tell rows apart.
+      told: names of the columns that tell rows apart.
     """
 
     def __init__(self, path: pathlib.Path, columns: Sequence[str], told: Sequence[str]):

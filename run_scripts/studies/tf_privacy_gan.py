@@ -1,18 +1,18 @@
-"""DP-GAN as TensorFlow Privacy's Keras optimizer trains it, beside the package's, in speed and accuracy. NOT PRIVATE.
+"""DP-GAN as TensorFlow Privacy's Keras optimizer trains it, and as the package does: speed and accuracy. NOT PRIVATE.
 
     python run_scripts/studies/tf_privacy_gan.py [--dataset mnist] [--epsilon 1] [--seed 0] [--num_steps T]
         [--num_images N] [--epochs N]
 
 Both have the same networks, generator steps, clip norm, noise multiplier, expected batch and number of steps, those of
-DP-GAN at this budget. Two things differ. TensorFlow Privacy's optimizer clips the gradient of an example's whole
-loss, that on its record and that on one synthetic image with it, and adds noise to the sum of these; the package clips
-and hides the gradient on the record alone. Its optimizer takes batches of one size, drawn without replacement, although
-its accounting is of Poisson samples.
+DP-GAN at this budget. Two things differ. First, TensorFlow Privacy's optimizer clips the gradient of an example's whole
+loss, the loss on its record and on one synthetic image together, and adds noise to the sum of these gradients; the
+package clips and hides the gradient on the record alone. Second, TensorFlow Privacy's optimizer takes batches of one
+size, drawn without replacement, although its accounting is of Poisson samples.
 
-The first is NOT PRIVATE by the package's rules: its noise is drawn in floats by TensorFlow's generator, whose seed
-decides it, and charges no ledger. The second is trained here without a run folder, with the same secret noise as ever,
-so that both are timed alike; nothing of either is kept. The classifier is that of the frozen protocol, tested on the
-test split.
+TensorFlow Privacy's training is NOT PRIVATE by the package's rules: its noise is drawn in floats by TensorFlow's
+generator, whose seed decides it, and charges no ledger. The package's is done here without a run folder, with the same
+secret noise as ever, so that both are timed alike; nothing of either is kept. The classifier is that of the frozen
+protocol, tested on the test split.
 """
 
 import argparse
@@ -39,7 +39,7 @@ CONFIG, GAN = registry.config_class(METHOD), registry.synthesizer(METHOD).learne
 
 
 class KerasOptimizerGan(GAN):
-    """The same networks; the discriminator learns by TensorFlow Privacy's optimizer. NOT PRIVATE, as is said above."""
+    """The same networks; the discriminator learns by TensorFlow Privacy's optimizer. NOT PRIVATE: see above."""
 
     def __init__(self, config: MethodConfig, dataset: Dataset):
         super().__init__(config, dataset, RoundedGaussianNoise())
@@ -50,7 +50,7 @@ class KerasOptimizerGan(GAN):
         self._learn = tf.function(self._discriminator_step, autograph=False)
 
     def train(self, step: int, charge: int) -> float:
-        """One step of the discriminator, and the generator's after it; see the package's."""
+        """One step of the discriminator, then one of the generator; see the package's class."""
         config, stream = self._config, rng.stream(self._config.seed, "gan", step)
         chosen = stream.choice(len(self._dataset), config.batch_size, replace=False)
         latents = draw_latents(config, stream, config.batch_size)
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def trained(makers: dict[str, Callable[[], GAN]], num_steps: int) -> Iterator[tuple[str, float, GAN]]:
-    """Each after so many steps, with the median seconds of a step; their steps alternate, so that both share a load."""
+    """Each GAN after `num_steps` steps, with a step's median seconds; steps alternate, so that both share a load."""
     gans: dict[str, tuple[GAN, list[float]]] = {name: (make(), []) for name, make in makers.items()}
     for step in range(1, num_steps + 1):
         for gan, times in gans.values():

@@ -1,10 +1,10 @@
-"""Accuracy of the default method where persons with several pictures are protected, beside single pictures.
+"""Accuracy of the default method where persons with several pictures are protected, and where single pictures are.
 
     python run_scripts/studies/units.py --output_dir OUT [--epsilons 1 10] [--num_images N] [--epochs N]
         [--mnist DATASET --sizes 1 5 20] [--faces celeba_gender --unit identity] [--data_dir FOLDER]
 
 Two tables in one file, OUT/units.csv, which gets a row when a cell is finished; the same command goes on with the cells
-that it lacks. All cells of an epsilon promise the same, but to other neighbours:
+that it lacks. All cells of an epsilon make the same promise, but for different neighbours:
 
 - `groups`: the pictures of MNIST in groups of 1, 5 and 20, dealt publicly at random, as if each group were a person.
   The pictures are the same in every cell; the number of units falls, and the noise for each grows.
@@ -73,7 +73,7 @@ def cells(args: argparse.Namespace) -> Iterator[tuple[dict[str, object], Dataset
 
 
 def grouped(dataset: Dataset, size: int, seed: int) -> Dataset:
-    """The records as those of people who have so many each, dealt at random."""
+    """The records, dealt at random to pretended people with `size` records each."""
     of = rng.stream(seed, "groups").permutation(len(dataset)) // size
     return dataclasses.replace(dataset, units=Units.named("group", of))
 
@@ -89,7 +89,7 @@ def one_each(dataset: Dataset, seed: int) -> Dataset:
 
 
 def measured(train: Dataset, test: Dataset, epsilon: float, args: argparse.Namespace) -> dict[str, object]:
-    """The method that was taken, by the number of units, and its accuracy."""
+    """The method that is taken for this number of units, and its accuracy."""
     config = settings(train, epsilon, args.seed)
     with tempfile.TemporaryDirectory() as folder:
         run = registry.synthesizer(config.method)(config, run_dir=folder).fit_dataset(train)
@@ -100,7 +100,7 @@ def measured(train: Dataset, test: Dataset, epsilon: float, args: argparse.Names
 
 
 def settings(train: Dataset, epsilon: float, seed: int) -> MethodConfig:
-    """Those that the default method has for so many units."""
+    """Settings that the default method has for this number of units."""
     facts = DataFacts(num_records=train.num_units, image_shape=train.image_shape, num_classes=train.num_classes,
                       num_slots=train.num_slots, unit=train.unit)
     return registry.config_class(registry.best(facts, epsilon).method).for_data(facts, epsilon, {"seed": seed})

@@ -3,12 +3,12 @@
     python run_scripts/studies/votes.py --output_dir OUT [--dataset mnist] [--variants NAME ...] [--seeds 0 1 2]
         [--as_at 1] [--num_teachers 400] [--records_per_teacher 15] [--pose 1.5:0.5:4]
 
-Teachers are a tenth as many as in the preset for epsilon 1, or that of `--as_at`, each with as many records and as much
-of the noise, so that votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant that
-changes the sensitivity or the number of steps has noise in proportion to the one and to the root of the other: all rows
-cost the same, but for `little_noise`, which shows what noise costs. The classifier learns from 20,000 images, as they
-are and with a warp, grain and a choice, for 4 epochs, and is tested on the last 10,000 *training* records, which
-teachers never see. OUT keeps the runs; those that were interrupted are continued.
+Teachers are a tenth as many as in the preset for epsilon 1, or for that of `--as_at`. Each has as many records as there
+and as much of the noise, so that votes are as hard to make out, at a larger epsilon, and a run takes minutes. A variant
+that changes the sensitivity has noise in proportion to it, and one that changes the number of steps in proportion to
+the root of that number. So all rows cost the same, except for `little_noise`, which shows what noise costs. The
+classifier learns for 4 epochs from 20,000 images, as they are and with a warp, grain and a choice. It is tested on the
+last 10,000 *training* records, which teachers never see. OUT keeps the runs; interrupted ones are continued.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def trained(name: str, seed: int, records: Dataset, args: argparse.Namespace) -> pathlib.Path:
-    """The folder of a variant's run, which is trained where it is not; one of other settings is refused."""
+    """The folder of a variant's run, which is trained if it is not yet; a run of other settings is refused."""
     folder = folder_of(name, seed, args)
     images, labels = trained_on(records, args)
     synthesizer("datalens")(settings(name, seed, records.image_shape, args), run_dir=folder).fit(
@@ -104,7 +104,7 @@ def folder_of(name: str, seed: int, args: argparse.Namespace) -> pathlib.Path:
 
 
 def settings(name: str, seed: int, image_shape: tuple[int, int, int], args: argparse.Namespace) -> DataLensConfig:
-    """The preset with few teachers and a variant's changes, its noise scaled to the sensitivity, for so many steps."""
+    """The preset with few teachers and a variant's changes, its noise scaled to its sensitivity and steps."""
     usual = preset(args.dataset, args.as_at)
     num_steps = args.num_steps or accountants.max_steps(
         release(usual), args.as_at, usual.delta, usual.accountant, usual.adjacency)
@@ -120,17 +120,17 @@ def settings(name: str, seed: int, image_shape: tuple[int, int, int], args: argp
 
 
 def release(config: DataLensConfig) -> dp_accounting.DpEvent:
-    """One step's."""
+    """The event of one step."""
     return dp_accounting.GaussianDpEvent(config.noise_scale / sensitivity(config))
 
 
 def sensitivity(config: DataLensConfig) -> float:
-    """What a record changes the votes on a batch by, at most."""
+    """How much one record changes the votes on a batch, at most."""
     return config.mechanism().l2_sensitivity(config.batch_size)
 
 
 def accuracies(folder: pathlib.Path, records: Dataset, seed: int, args: argparse.Namespace) -> tuple[float, float]:
-    """Accuracies by images as they are, and with the pose."""
+    """Accuracies with images as they are, and with the pose."""
     generator, test = load_generator(folder / "generator"), slice(-HELD_OUT, None)
     found = []
     config = config_from_json((folder / "config.json").read_text(encoding="utf-8"))

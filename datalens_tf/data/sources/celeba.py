@@ -35,20 +35,19 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     """CelebA with the label of `celeba_gender` (attribute Male) or `celeba_hair` (black, blond or brown).
 
     Pictures with none or several of the three hair colours keep their index, and with it their partition, but are
-    not `usable`: whether a record is used decides nothing about other records. Of the test split they
-    are dropped.
+    not `usable`: whether a record is used decides nothing about other records. In the test split they are dropped.
 
     Args:
       name: `celeba_gender` or `celeba_hair`.
       split: `train` or `test`.
       data_dir: a folder with the official `img_align_celeba/`, `list_attr_celeba.txt` and `list_eval_partition.txt`,
-        or a folder of TensorFlow Datasets with `celeb_a` or `celeba_64`, of which the former is taken where both are
-        there; None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
+        or a folder of TensorFlow Datasets with `celeb_a` or `celeba_64`; `celeb_a` is taken where both are there.
+        None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
       classes: not used.
-      unit: `identity` for the person that a picture is of, as `identity_CelebA.txt` or the feature of this name says.
+      unit: `identity` for the person in a picture, as `identity_CelebA.txt` or the feature of this name says.
 
     Raises:
-      DataError: data that is missing, unreadable or not what it must be.
+      DataError: data is missing, unreadable or invalid.
     """
     del classes
     root = pathlib.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or ".").expanduser()
@@ -88,7 +87,7 @@ def _official_records(name: str, root: pathlib.Path, split: str, unit: str | Non
             raise DataError(f"{name}: cannot read {root / file_name}: {first_line(error)}.") from error
     try:
         parts = {row[0]: int(row[1]) for row in rows["list_eval_partition.txt"] if row}
-        _, columns, *table = rows["list_attr_celeba.txt"]  # First the number of pictures.
+        _, columns, *table = rows["list_attr_celeba.txt"]  # The first line is the number of pictures.
         positions = {attribute: 1 + columns.index(attribute) for attribute in ("Male", *_HAIR)}
         values = {row[0]: {attribute: int(row[position]) > 0 for attribute, position in positions.items()}
                   for row in table if row}

@@ -1,4 +1,4 @@
-"""Pictures decoded side by side into a temporary file, which need not fit in memory."""
+"""Pictures decoded in parallel into a temporary file, which need not fit in memory."""
 
 import concurrent.futures
 import io
@@ -15,7 +15,7 @@ from datalens_tf.errors import DataError
 
 Known = TypeVar("Known")
 
-_BLOCK = 1024  # Pictures decoded side by side.
+_BLOCK = 1024  # Pictures decoded in parallel.
 
 
 def decode(name: str, count: int, records: Iterable[tuple[bytes | None, Known]], *, picture: tuple[int, int],
@@ -25,17 +25,17 @@ def decode(name: str, count: int, records: Iterable[tuple[bytes | None, Known]],
     Args:
       name: named in errors.
       count: how many records there are.
-      records: the content of a JPEG or PNG file, and whatever is known of the record beside it. Without content
+      records: the content of a JPEG or PNG file, and other facts about the record, for each record. Without content
         (None) the picture stays black and takes no room on the disk.
       picture: (width, height) that pictures must have.
       box: (left, upper, right, lower), the part of the picture that is kept.
       size: its new width and height.
 
     Returns:
-      uint8 [count, size, size, 3], and what is known of the records.
+      uint8 [count, size, size, 3], and the other facts about the records.
 
     Raises:
-      DataError: no record, or a picture that is unreadable or of another size.
+      DataError: there is no record, or a picture is unreadable or of another size.
     """
     from PIL import Image
 

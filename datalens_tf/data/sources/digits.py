@@ -1,4 +1,4 @@
-"""scikit-learn's 1,797 real 8x8 digits; every fifth is a test record. Records are in the order that it has them in."""
+"""scikit-learn's 1,797 real 8x8 digits; every fifth is a test record. Records are in the order of scikit-learn."""
 
 from collections.abc import Sequence
 

@@ -2,12 +2,12 @@
 
 | layout | records |
 |---|---|
-| `class folders` | the files in a sub-folder are of the class that it is called after, those in folders inside it too |
+| `class folders` | the files in a sub-folder, and in folders inside it, are of the class that the sub-folder names |
 | `labels.csv` | the files that the table lists, in a column `file` and a column `label` |
 | `unlabelled` | all files |
 
-Where there are `train` and `test`, each of them is such a folder. Hidden files and those that systems leave behind are
-no records. Every other file is one, whether it can be read or not.
+Where there are sub-folders `train` and `test`, each is such a folder. Hidden files and files that systems leave behind
+are not records. Every other file is a record, whether it can be read or not.
 
 A file's name, inside its class, identifies the record. Records are ordered by a keyed hash of the name alone, so that a
 picture that changes its class moves no other record; files of one name in several classes share a slot, see `Dataset`.
@@ -51,13 +51,13 @@ class _Listing:
     """The records of one split, in their order; nothing was opened yet.
 
     Attributes:
-      root: of the split.
+      root: folder of the split.
       files: paths inside root, [n].
       labels: names of classes, [n].
       names: what identifies the records, [n].
       class_names: all classes.
-      layout: how the folder lies.
-      units: whose pictures are whose, where units are asked for.
+      layout: how the folder is laid out.
+      units: the unit of each picture, where units are asked for.
     """
 
     root: pathlib.Path
@@ -80,7 +80,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
          pictures: Pictures, unit: str | None = None) -> Dataset:
     """Loads a split; see `registry.Loader`.
 
-    Pictures of undeclared classes are read as all others are: whether pictures can be read must not depend on what is
+    Pictures of undeclared classes are read like all others: which pictures can be read must not depend on which are
     used.
     """
     del data_dir
@@ -102,15 +102,15 @@ def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequ
     Args:
       name: named in errors and in the result.
       sources: where each picture is; None for one that must not be read.
-      files: what to call each in errors.
-      labels: each one's class.
+      files: name of each picture in errors.
+      labels: class of each picture.
       found: names of the classes that there are.
-      declared: of those that were declared to be public.
-      pictures: what becomes of them.
+      declared: names of the classes that were declared to be public.
+      pictures: how pictures become images.
       slots, units: see `Dataset`.
 
     Raises:
-      DataError: pictures that cannot be read, all of them at once, unless they are to be skipped.
+      DataError: pictures cannot be read, unless they are to be skipped; all of them are named at once.
     """
     shape, names = pictures.image_shape, tuple(found if declared is None else declared)
     if len(names) > LARGEST_NUM_CLASSES:
@@ -137,7 +137,7 @@ def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequ
 
 
 def _some(sources: Iterator[decoding.Source | None], refused: dict[int, str]) -> Iterator[decoding.Source | None]:
-    """The sources, with the numbers of those that must not be read put aside."""
+    """The sources; the numbers of those that must not be read are put aside in `refused`."""
     for number, source in enumerate(sources):
         if source is None:
             refused[number] = "it is a link that leads out of the folder"
@@ -209,7 +209,7 @@ def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pi
 
 
 def _owners(name: str, folder: pathlib.Path, files: Sequence[str], names: Sequence[str], unit: str) -> list[str]:
-    """Whose each picture is: what the table has for it in the column, else what the pattern finds in its name."""
+    """The unit of each picture: what the table has for it in the column, else what the pattern finds in its name."""
     path, column = folder / TABLE, unit.lower()
     titles = _cells(name, path)[0] if path.is_file() else []
     if column in titles:
@@ -278,7 +278,7 @@ def _cells(name: str, path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _table(name: str, path: pathlib.Path, columns: Sequence[str] = LABEL_COLUMNS) -> dict[str, str]:
-    """Labels by file, as a table says; or texts of the first of these columns that there is."""
+    """Labels by file, from a table; or the texts of the first of these columns that the table has."""
     titles, rows = _cells(name, path)
     file_column, label_column = (next((titles.index(known) for known in wanted if known in titles), -1)
                                  for wanted in (_FILE_COLUMNS, columns))
@@ -300,7 +300,7 @@ def _table(name: str, path: pathlib.Path, columns: Sequence[str] = LABEL_COLUMNS
 
 
 def in_order(labels: set[str]) -> tuple[str, ...]:
-    """Labels in the order of their numbers, if all are numbers, else of the alphabet."""
+    """Labels in the order of their numbers, if all are numbers, else in alphabetical order."""
     numbers = all(label.isdecimal() and len(label) < 20 for label in labels)
     return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
 
@@ -315,7 +315,7 @@ def _warn_of_empty(listing: _Listing) -> None:
 
 
 def _check_dicom(name: str, files: Sequence[str]) -> None:
-    """Raises DataError where names say DICOM and nothing reads it, whatever the files contain."""
+    """Raises DataError where a name says DICOM and no reader is installed, whatever the files contain."""
     if any(file.lower().endswith(decoding.DICOM_SUFFIXES) for file in files) and not decoding.has_dicom_reader():
         raise DataError(f"{name}: {decoding.DICOM_MISSING}.")
 
@@ -328,7 +328,7 @@ def _inside(listing: _Listing, file: str) -> pathlib.Path | None:
 
 
 def _visible(folder: pathlib.Path) -> list[os.DirEntry[str]]:
-    """Entries of a folder that are neither hidden nor a system's, sorted by name."""
+    """Entries of a folder that are neither hidden nor left by a system, sorted by name."""
     with os.scandir(folder) as entries:
         return sorted((entry for entry in entries
                        if not entry.name.startswith(".") and entry.name.lower() not in _SYSTEM_FILES),
@@ -356,5 +356,5 @@ def _check_no_link(name: str, entry: os.DirEntry[str]) -> None:
 
 
 def _keyed_hash(file_name: str) -> bytes:
-    """Public order of records: unlike a path it knows nothing of the class."""
+    """Key of the public order of records; unlike a path, it does not depend on the class."""
     return hashlib.blake2b(os.fsencode(file_name), key=b"datalens_tf record order", digest_size=16).digest()

@@ -1,9 +1,9 @@
-"""Arrays of an .npz file: `x`, `y`, and `x_test`, `y_test` for the test split; `user` of `x`. Records are as stored.
+"""Arrays of an .npz file: `x`, `y` and `user`, and `x_test`, `y_test` for the test split. Records are as stored.
 
 `x_train` and `y_train` are other names of `x` and `y`. Records of one class (`--unlabelled`) need no labels.
 
-`user` is optional: integers or text that say who each record of `x` is of, for the federated methods. Any array like it
-may be the unit. Labels have no names; of declared classes, label 0 is the first.
+`user` is optional: integers or text that name the user of each record of `x`, for the federated methods. Any such array
+may be the unit. Labels have no names; label 0 is the first of the declared classes.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
                                          declared=classes is not None)
 
     def check(headers):
-        if images not in headers:  # Which is told by whoever reads.
+        if images not in headers:  # `read` reports it.
             return
         check_images(headers[images], name)
         (count,) = headers[images].shape[:1]
@@ -90,7 +90,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
 
 
 def _names(path: pathlib.Path) -> set[str]:
-    """Names of the arrays; empty where the file is none, which is told when it is read."""
+    """Names of the arrays; empty where the file is not an archive, which is reported when it is read."""
     with contextlib.suppress(OSError, zipfile.BadZipFile, ValueError, NotImplementedError), \
             zipfile.ZipFile(path) as archive:
         return {name.removesuffix(".npy") for name in archive.namelist()}

@@ -1,4 +1,4 @@
-"""Pictures in Parquet files, as Hugging Face's `datasets` stores them; records are as stored.
+"""Pictures in Parquet files, as Hugging Face's `datasets` stores them; records are in the stored order.
 
 `parquet:PLACE` is a file, or a folder with files `train*.parquet` and `test*.parquet`. One column holds the pictures,
 as bytes or as a struct with `bytes`; a column `label` holds numbers or names of classes. Classes have the names that
@@ -46,7 +46,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
         if label is None:
             labels, found = [ONE_CLASS[0]] * count, ONE_CLASS
         else:
-            # A label that is none, or out of range, is of a class that nobody declared.
+            # A label that is missing, or out of range, is of a class that nobody declared.
             labels = [_class_of(value, known) for value in values]
             found = known or in_order(set(labels) - {""})
         if classes is None and len(found) < 2 and not pictures.unlabelled:
@@ -93,7 +93,7 @@ def _columns(name: str, schema: Any, unlabelled: bool) -> tuple[str, str | None,
 
 
 def _units(name: str, tables: Sequence[Any], unit: str) -> Units:
-    """Whose each row is, as a column says."""
+    """The unit of each row, as a column says."""
     if unit not in tables[0].schema_arrow.names:
         raise DataError(f"{name}: expected unit={unit!r} to be a column, one of "
                         f"{', '.join(tables[0].schema_arrow.names)}.")

@@ -1,4 +1,4 @@
-"""Any picture as an image of one shape. What becomes of a picture depends on that picture alone.
+"""Any picture as an image of one shape. The image depends on that picture alone.
 
 A picture is turned as its EXIF orientation says, laid over white where it is transparent, scaled from the range of its
 kind of numbers, cut at both ends of the side that is too long, and resampled. Of several frames, the first counts.
@@ -22,7 +22,7 @@ import numpy as np
 
 from datalens_tf._text import first_line
 
-Source = pathlib.Path | bytes  # A file, or what one contains.
+Source = pathlib.Path | bytes  # A file, or its content.
 
 IN_MEMORY = 2**30  # bytes of images that stay in memory; more are in a file without a name
 _BLOCK = 1024  # pictures that are waited for together
@@ -34,14 +34,14 @@ DICOM_MISSING = "DICOM needs pydicom: pip install 'datalens_tf[dicom]'"
 
 
 class UnreadableError(Exception):
-    """A file that is no picture, or none that may be read; the text says why."""
+    """A file that is not a picture, or must not be read; the text says why."""
 
 
 def read(source: Source, shape: tuple[int, int, int]) -> np.ndarray:
     """A picture as an image uint8 [H, W, C] of this shape.
 
     Raises:
-      UnreadableError: it is no picture, or too large a one.
+      UnreadableError: it is not a picture, or is too large.
     """
     side = max(shape[:2])
     with _refusing(), _opened(source) as picture:
@@ -56,7 +56,7 @@ def size_of(source: Source) -> tuple[int, int]:
     """(width, height) by the header alone.
 
     Raises:
-      UnreadableError: there is no header of a picture, or of too large a one.
+      UnreadableError: the header is not that of a picture, or the picture is too large.
     """
     with _refusing(), _opened(source, header_only=True) as picture:
         return picture if isinstance(picture, tuple) else picture.size
@@ -64,16 +64,16 @@ def size_of(source: Source) -> tuple[int, int]:
 
 def read_all(sources: Iterable[Source | None], count: int, shape: tuple[int, int, int]
              ) -> tuple[np.ndarray, dict[int, str]]:
-    """Reads pictures side by side into one array; one that cannot be read stays black.
+    """Reads pictures in parallel into one array; one that cannot be read stays black.
 
     Args:
-      sources: `count` of them; None for one that is not to be read.
-      count: their number.
+      sources: the pictures; None for one that must not be read.
+      count: number of sources.
       shape: (H, W, C) of the images.
 
     Returns:
-      uint8 [count, H, W, C], writable, in memory up to 1 GiB and in a file without a name beyond; and why pictures
-      cannot be read, by their numbers.
+      uint8 [count, H, W, C], writable, in memory up to 1 GiB and in a file without a name beyond; and the reasons why
+      pictures cannot be read, by their numbers.
     """
     if count * int(np.prod(shape)) <= IN_MEMORY:
         images = np.zeros((count, *shape), np.uint8)
@@ -98,7 +98,7 @@ def sizes_of(sources: Iterable[Source]) -> tuple[list[tuple[int, int]], dict[int
 
 def _side_by_side(work: Callable[[tuple[int, Source]], None], numbered: Iterable[tuple[int, Source]]
                   ) -> Iterator[tuple[int, str]]:
-    """Works in threads, which Pillow lets run while it decodes; yields numbers that failed, and why."""
+    """Works in threads, as Pillow lets others run while it decodes; yields the numbers of failed items, and why."""
     def attempt(item: tuple[int, Source]) -> tuple[int, str] | None:
         try:
             work(item)
@@ -107,7 +107,7 @@ def _side_by_side(work: Callable[[tuple[int, Source]], None], numbered: Iterable
         return None
 
     numbered = iter(numbered)
-    # Of all threads: warnings are a process' own.
+    # Set for all threads at once: filters of warnings belong to the process.
     with warnings.catch_warnings(), concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as executor:
         warnings.simplefilter("ignore")
         while block := list(itertools.islice(numbered, _BLOCK)):
@@ -130,10 +130,10 @@ def _refusing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(source: Source, header_only: bool = False) -> Iterator[Any]:
-    """A Pillow picture that is not decoded yet; of DICOM, numbers in [0, 1], or its size alone."""
+    """A Pillow picture that is not decoded yet; for DICOM, numbers in [0, 1], or its size alone."""
     from PIL import Image
 
-    if isinstance(source, pathlib.Path) and not source.is_file():  # A pipe would be waited for.
+    if isinstance(source, pathlib.Path) and not source.is_file():  # Reading a pipe would wait.
         raise UnreadableError("there is no such file" if not source.exists() else "it is no ordinary file")
     with open(source, "rb") if isinstance(source, pathlib.Path) else io.BytesIO(source) as file:
         start = file.read(132)
@@ -185,7 +185,7 @@ def _resampled(picture, shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def _flat(picture, mode: str):
-    """A picture without transparency: of this mode, or F with numbers in [0, 255]."""
+    """A picture without transparency: of this mode, or of mode F with numbers in [0, 255]."""
     from PIL import Image
 
     if isinstance(picture, np.ndarray):
@@ -208,7 +208,7 @@ def _flat(picture, mode: str):
 
 
 def _unit_numbers(picture) -> np.ndarray:
-    """Numbers of 16 or 32 bits, scaled from the range of their kind to [0, 1], floats as they are: float32 [H, W]."""
+    """Numbers of 16 or 32 bits, scaled from the range of their type to [0, 1], and floats cut to it: float32 [H, W]."""
     numbers = np.asarray(picture)
     if numbers.dtype.kind == "f":
         return np.clip(np.nan_to_num(numbers, nan=0.0), 0.0, 1.0).astype(np.float32)

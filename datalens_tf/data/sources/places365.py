@@ -1,10 +1,10 @@
 """Places365 (Zhou et al., 2017), with three classes of scenes.
 
-The paper takes "three level-2 classes, 120,000 images" and names neither the classes nor the images. Of the whole data
-set, ours are the three kinds of natural landscape of the official scene hierarchy, each with eight categories that are
-typical of it: at 5,000 pictures a category, as the data set has at most, 120,000 as well. A folder `places_64` in the
-form of TensorFlow Datasets holds fewer pictures, reduced already; its classes are the three at the top of the
-hierarchy, which are its labels: indoor, outdoor and natural, outdoor and made by people.
+The paper takes "three level-2 classes, 120,000 images" and names neither the classes nor the images. From the whole
+data set, we take the three kinds of natural landscape of the official scene hierarchy, each with eight categories that
+are typical of it. At 5,000 pictures a category, the most that the data set has, that is 120,000 as well. A folder
+`places_64` in the form of TensorFlow Datasets holds fewer pictures, reduced already. Its classes are its labels, the
+three at the top of the hierarchy: indoor; outdoor and natural; outdoor and made by people.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,19 +35,19 @@ _SPLITS = {"train": "train", "test": "validation"}  # The official test split ha
 def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] | None) -> Dataset:
     """Places365-Standard at 64x64x3 with three classes of scenes, from `places365_small` or `places_64`.
 
-    Of the former, pictures of the other 341 categories keep their index, and with it their partition, but are not
-    `usable`: whether a record is used decides nothing about other records. They are not decoded. Of the test split,
+    In `places365_small`, pictures of the other 341 categories keep their index, and with it their partition, but are
+    not `usable`: whether a record is used decides nothing about other records. They are not decoded. In the test split,
     which is the official validation split, they are dropped.
 
     Args:
       name: named in errors and in the result.
       split: `train` or `test`.
-      data_dir: a folder of TensorFlow Datasets with one of the two, of which the former is taken where both are there;
+      data_dir: a folder of TensorFlow Datasets with one of the two; `places365_small` is taken where both are there.
         None takes `TFDS_DATA_DIR`, else TensorFlow Datasets' default.
       classes: not used.
 
     Raises:
-      DataError: data that is missing, unreadable or not what it must be.
+      DataError: data is missing, unreadable or invalid.
     """
     del classes
     source = first_prepared((_WHOLE, _REDUCED), data_dir)
@@ -67,7 +67,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
 
 
 def _classes(labels: Any, whole: bool) -> tuple[tuple[str, ...], int, Callable[[int], int | None]]:
-    """Names of the classes, size of the stored pictures, and the class of a stored label; None where it has none."""
+    """Names of the classes, size of the stored pictures, and the class of a stored label, None if it has no class."""
     if not whole:
         return tuple(labels.names), 64, lambda label: label
     number = {labels.str2int(category): k for k, members in enumerate(CLASSES.values()) for category in members}

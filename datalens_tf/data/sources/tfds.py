@@ -59,7 +59,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
 
 
 def checked_unit(name: str, features: Mapping[str, Any], unit: str) -> str:
-    """The feature that says whose each record is: a number or a text; raises DataError where it is none."""
+    """The feature that names each record's unit, by a number or a text; raises DataError where it does not."""
     if unit not in features or features[unit].shape != () or np.dtype(features[unit].np_dtype).kind not in "iuOSU":
         raise DataError(f"{name}: expected unit={unit!r} to be a feature that is one number or text, got "
                         f"{', '.join(features)}.")
@@ -67,7 +67,7 @@ def checked_unit(name: str, features: Mapping[str, Any], unit: str) -> str:
 
 
 def named_units(unit: str, owners: ArrayLike) -> dict[str, Any]:
-    """The arguments of `as_dataset` that say whose each record is, by what a feature has [n]."""
+    """The arguments of `as_dataset` that give each record's unit, from the values of a feature [n]."""
     owners = np.asarray(owners)
     return {"units": owners if owners.dtype.kind in "iu" else owners.astype(str), "unit": unit}
 
@@ -82,10 +82,10 @@ def tfds_records(name: str, source: str, data_dir: str | None, split: str, undec
       undecoded: name of the image feature.
 
     Returns:
-      How many there are, their features, and the records: names of features and NumPy values.
+      The number of records, their features, and the records: names of features and NumPy values.
 
     Raises:
-      DataError: data that is missing or unreadable, at once or while it is read.
+      DataError: data is missing or unreadable; raised at once or while it is read.
     """
     import tensorflow as tf
     import tensorflow_datasets as tfds
@@ -107,7 +107,7 @@ def tfds_records(name: str, source: str, data_dir: str | None, split: str, undec
 
 
 def first_prepared(sources: Sequence[str], data_dir: str | None) -> str:
-    """The first of these data sets that lies prepared in a folder; where none does, the first, to be downloaded.
+    """The first of these data sets that is prepared in a folder; where none is, the first, to be downloaded.
 
     Args:
       sources: names of TensorFlow Datasets or of prepared folders.
@@ -158,9 +158,9 @@ def _check_split(builder, name: str, split: str) -> None:
 
 
 def _stored_order(tfds):
-    """One file after the other: the index of a record must not depend on how many are read at once.
+    """Reads one file after the other: the index of a record must not depend on how many are read at once.
 
-    TensorFlow does not tune the stream: reading would end with a wait for the thread that does so.
+    TensorFlow does not tune the stream: with tuning, reading would end with a wait for the thread that tunes.
     """
     import tensorflow as tf
 

@@ -1,13 +1,13 @@
 """The thirteen classifiers of GS-WGAN's evaluation (Chen et al., NeurIPS 2020, appendix C.3), trained and tested.
 
-Eleven come from scikit-learn and XGBoost; the MLP has one hidden layer of 100 ReLU; the CNN is that of the frozen
-protocol (`utility`). Pixels are in [0, 1], flattened but for the CNN.
+Eleven come from scikit-learn and XGBoost. The MLP has one hidden layer of 100 ReLU. The CNN is that of the frozen
+protocol (`utility`). Pixels are in [0, 1], and flattened except for the CNN.
 
-Settings are the libraries' defaults, as the paper says, but for four ensembles whose numbers in the paper's tables come
-from other settings: those of its published evaluation code, with XGBoost's defaults of that time (before 1.0).
-Bernoulli naive Bayes cuts pixels at 0.5, which is what its default does to the pixels in [-1, 1] of that code.
-Defaults would give gradient boosting 0.946 and XGBoost 0.98 on real MNIST, where the table has 0.91, and take an hour.
-AdaBoost used SAMME.R then, which scikit-learn no longer has; see `docs/research/evaluation.md`.
+Settings are the libraries' defaults, as the paper says, except for four ensembles. Their numbers in the paper's tables
+come from other settings: those of its published evaluation code, with XGBoost's defaults of that time (before 1.0).
+Bernoulli naive Bayes cuts pixels at 0.5, which is what its default does to the pixels in [-1, 1] of that code. With the
+defaults, gradient boosting would have 0.946 and XGBoost 0.98 on real MNIST, where the table has 0.91, and would take an
+hour. AdaBoost used SAMME.R then, which scikit-learn no longer has; see `docs/research/evaluation.md`.
 """
 
 import concurrent.futures
@@ -142,7 +142,7 @@ _LIBRARY: Mapping[str, Callable[[int, int], Any]] = {
 
 # In the order of GS-WGAN's tables.
 CLASSIFIERS = ("mlp", CNN, *(name for name in _LIBRARY if name != "mlp"))
-# Raise a classifier's with every change of a setting: what was computed with others is not taken for it.
+# Raise a classifier's version with every change of a setting, so that older results are not taken for new ones.
 SETTINGS_VERSIONS = dict.fromkeys(CLASSIFIERS, 2) | {"bernoulli_nb": 3}
 
 
@@ -152,7 +152,10 @@ def num_parts(context: Context) -> int:
 
 
 def compute(context: Context) -> Section:
-    """The thirteen of GS-WGAN, on synthetic and on real data. Each is stored: an interrupted evaluation goes on."""
+    """The thirteen of GS-WGAN, on synthetic and on real data.
+
+    Each result is stored, so that an interrupted evaluation goes on.
+    """
     import threadpoolctl
 
     synthetic, train, test, cache = context.synthetic, context.real, context.test, context.cache
@@ -168,12 +171,12 @@ def compute(context: Context) -> Section:
             return cache.json(key, lambda: dataclasses.asdict(
                 train_classifier(name, on, test, max_train=size, seed=seed, cache=cache)))
 
-        # Side by side, for most of them use one core: libraries that would use more get in each other's way. What is
-        # the same is computed once.
+        # Both run side by side, since most classifiers use one core. Libraries that would use more would get in each
+        # other's way. If both data sets are the same, the result is computed once.
         together = name != CNN and data_key(train) != data_key(synthetic)
         with (warnings.catch_warnings(), threadpoolctl.threadpool_limits(1 if together else None),
               concurrent.futures.ThreadPoolExecutor(1 + together) as executor):
-            warnings.simplefilter("ignore")  # See `train_classifier`; filters are those of all threads together.
+            warnings.simplefilter("ignore")  # See `train_classifier`; all threads share the filters.
             real, fake = context.stages.run(name, lambda: list(executor.map(trained, (train, synthetic))))
         result = {"real": real, "synthetic": fake}
         results[name] = result | {"calibrated": result["synthetic"]["accuracy"] / result["real"]["accuracy"]}
@@ -195,7 +198,7 @@ def headline(values: dict[str, Any]) -> str:
 
 
 def largest_train(effort: Effort, name: str, image_shape: Sequence[int]) -> int | None:
-    """Records that a classifier is trained on at most; the CNN on as many as the protocol."""
+    """Largest number of records to train a classifier on; the CNN is trained on as many as in the protocol."""
     return effort.max_train if name == CNN else effort.scaled(effort.max_train, math.prod(image_shape))
 
 
@@ -208,7 +211,7 @@ def train_classifier(name: str, train: Dataset, test: Dataset, *, max_train: int
       train, test: records with the same image shape and classes, each class present in both.
       max_train: trains on a random subset of this size if there are more; the same subset for all classifiers.
       seed: of the subset and the classifier.
-      cache: the CNN is that of `utility`, and taken from there if it was trained before.
+      cache: where the CNN, which is that of `utility`, is taken from if it was trained before.
 
     Raises:
       InvalidArgumentError: an unknown name or a bad size.
@@ -221,7 +224,7 @@ def train_classifier(name: str, train: Dataset, test: Dataset, *, max_train: int
     else:
         model = _LIBRARY[name](seed, os.cpu_count() or 1)
         with warnings.catch_warnings():
-            # That defaults stop before convergence, or pixels are collinear, is part of the protocol.
+            # It is part of the protocol that defaults stop before convergence, or that pixels are collinear.
             warnings.simplefilter("ignore")
             model.fit(flat(train.images), train.labels)
         accuracy = float(np.mean(model.predict(flat(test.images)) == test.labels))

@@ -1,8 +1,8 @@
 """Membership inference: can somebody who has the synthetic images tell which real records the generator learned from?
 
-Attacks score records; members, which the generator was trained on, should get larger scores than others. They are what
-an attacker with no other knowledge would try, so they prove no guarantee; what they may achieve at most is what epsilon
-says.
+Attacks score records. Members are the records that the generator was trained on, and should get larger scores than
+others. The attacks are what an attacker with no other knowledge would try, so they prove no guarantee. Epsilon says
+what they may achieve at most.
 """
 
 import math
@@ -48,8 +48,8 @@ def strength(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
 
     Returns:
       `auc`: area under the ROC curve, 0.5 for a blind attack. `auc_low`, `auc_high`: its 95 % interval (Hanley and
-      McNeil 1982). `true_positive_rate`: of members found where 1 % of the others (`false_positive_rate`) are taken for
-      members.
+      McNeil 1982). `true_positive_rate`: share of members that are found where 1 % of the others
+      (`false_positive_rate`) are taken for members.
     """
     from scipy import stats
 
@@ -87,7 +87,7 @@ def nearest_neighbour_scores(records: np.ndarray, labels: np.ndarray, synthetic:
 def classifier_scores(records: np.ndarray, synthetic: np.ndarray, reference: np.ndarray, seed: int = 0) -> np.ndarray:
     """Log-odds of being synthetic, [n], by a classifier that learned to tell synthetic images from known outsiders.
 
-    What a generator memorised looks synthetic to it (Hayes et al. 2019, with a classifier of our own).
+    Records that a generator memorised look synthetic to it (Hayes et al. 2019, with a classifier of our own).
 
     Args:
       records: images to score.
@@ -103,14 +103,14 @@ def classifier_scores(records: np.ndarray, synthetic: np.ndarray, reference: np.
     from sklearn.preprocessing import StandardScaler
 
     chosen = synthetic[rng.stream(seed, "membership").permutation(len(synthetic))[:_LARGEST]]
-    # As often as the others, so that the classifier is not the prior.
+    # Outsiders are repeated until they are as many as the synthetic images, so that the classifier is not the prior.
     x = flat(np.concatenate([chosen, reference[np.arange(len(chosen)) % len(reference)]]))
     model = make_pipeline(PCA(min(_COMPONENTS, *x.shape), random_state=seed), StandardScaler(),
                           MLPClassifier((100,), max_iter=60, random_state=seed))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # That 60 passes may not be enough to converge.
+        warnings.simplefilter("ignore")  # A warning says that 60 passes may not be enough to converge.
         model.fit(x, np.arange(len(x)) < len(chosen))
-    with np.errstate(divide="ignore"):  # Certainty.
+    with np.errstate(divide="ignore"):  # A classifier that is certain takes the logarithm of 0.
         odds = model.predict_log_proba(flat(records))
     return odds[:, 1] - odds[:, 0]
 
@@ -120,7 +120,7 @@ def membership_attacks(synthetic: np.ndarray, synthetic_labels: np.ndarray, memb
     """Both attacks on as many members as others; half of the others teach the classifier what outsiders are.
 
     Args:
-      synthetic, members, others: images; labels beside them.
+      synthetic, members, others: images; the other arguments are their labels.
     """
     half = len(others) // 2
     by_classifier = classifier_scores(np.concatenate([members, others[half:]]), synthetic, others[:half])

@@ -25,7 +25,7 @@ def num_parts(context: Context) -> int:
 def compute(context: Context) -> Section:
     """Inception Score, Frechet distances, precision and its kin, distances to real records, and where records lie.
 
-    Of the images for people, where a generator has others for classifiers to learn from.
+    They are about the images for people, where a generator has others for classifiers to learn from.
     """
     synthetic, train, test, effort = context.shown(), context.real, context.test, context.effort
     stages = context.stages
@@ -89,7 +89,7 @@ def _embeddings(context: Context, synthetic: Dataset) -> dict[str, Any]:
 
     def tsne():
         components = PCA(min(50, *pixels.shape), random_state=0).fit_transform(pixels)
-        # It synchronises threads so often that with another process on the machine one thread is many times faster.
+        # It synchronises threads so often that one thread is many times faster if another process runs on the machine.
         with threadpoolctl.threadpool_limits(1, "openmp"):
             return TSNE(perplexity=min(30, (len(pixels) - 1) / 3), random_state=0).fit_transform(components)
 

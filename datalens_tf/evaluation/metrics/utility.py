@@ -50,14 +50,14 @@ def compute(context: Context) -> Section:
         callbacks=stages.keras_callbacks()))
     if _asks_real(context):
         images, labels = cut((context.real.images, context.real.labels))
-        # As many steps as for synthetic images: of few records, a few epochs would teach less than they hold.
+        # As many steps as for synthetic images: a few epochs of few records would teach less than the records hold.
         epochs = max(values["epochs"], min(_MOST_EPOCHS, -(-values["epochs"] * values["num_synthetic"] // len(labels))))
         real = stages.run("utility, real data", lambda: train_or_recall(
             images, labels, test, context.cache, epochs=epochs, callbacks=stages.keras_callbacks()))
         of_real = balanced(confusion_matrix(test.labels, real.probabilities), test.class_names)
         values["real"] = {"accuracy": real.accuracy, "num_train": real.num_synthetic, "epochs": real.epochs,
                           "seed": real.seed,
-                          # With one record right at least: of few, none may be.
+                          # At least one record counts as right: with few records, none may be.
                           "calibrated": values["accuracy_mean"] / max(real.accuracy, 1 / real.num_test),
                           "balanced_accuracy": of_real["balanced_accuracy"],
                           "auroc_macro": roc_curves(test, [real.probabilities])["auroc_macro"]}
@@ -85,7 +85,7 @@ def _asks_real(context: Context) -> bool:
 def train_or_recall(images: np.ndarray, labels: np.ndarray, test: Dataset, cache: Cache | None, *,
                     epochs: int | None = None, seed: int = 0,
                     callbacks: Sequence[tf.keras.callbacks.Callback] = ()) -> UtilityResult:
-    """`train_on_synthetic` by the frozen protocol, or what that found before on the same data."""
+    """Result of `train_on_synthetic` by the frozen protocol, from the cache if it was found before on the same data."""
     def train():
         return train_on_synthetic(images, labels, test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
                                   callbacks=callbacks)
@@ -106,16 +106,17 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
     """`train_on_synthetic` once per seed, as the section `utility` of `metrics.json`.
 
     `accuracy_std` is the sample standard deviation over the seeds, None for a single one. `follows_protocol` says
-    whether records and epochs are those of the protocol, so that other numbers are not taken for it. The confusion
-    matrix is summed over the seeds, areas under ROC curves are averaged, the curves are of the first seed.
+    whether records and epochs are those of the protocol, so that other numbers are not taken for the protocol's. The
+    confusion matrix is summed over the seeds. Areas under ROC curves are averaged over the seeds, and the curves are
+    those of the first seed.
 
     Args:
       draw: seed -> synthetic images and labels, as for `train_on_synthetic`.
       test: real test records.
       seeds: of the draw and of the classifier; not of the training of the generator.
       epochs, protocol, callbacks: as for `train_on_synthetic`.
-      state_dir: see there; one folder in it per seed and set of records.
-      cache: of what was found before; under `FROZEN` only.
+      state_dir: as for `train_on_synthetic`, with one folder in it per seed and set of records.
+      cache: has what was found before; used under `FROZEN` only.
 
     Raises:
       DataError: records that are not what they must be, or do not fit each other.
