@@ -60,7 +60,7 @@ _NOT_COVERED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What a method says about its privacy, in addition to its settings.
+    """A method's account of its privacy, in addition to its settings.
 
     Attributes:
       event: what a step costs; None for a method that is not private.

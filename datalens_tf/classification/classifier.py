@@ -345,7 +345,7 @@ def learning_rate(config: ClassifierConfig, step: int) -> float:
 
 
 def _guarantee(config: ClassifierConfig) -> Guarantee:
-    """What the method says about its privacy, in addition to the settings."""
+    """The method's account of its privacy, in addition to the settings."""
     facts = {name: getattr(config, name)
              for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
     return Guarantee(

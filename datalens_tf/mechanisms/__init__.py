@@ -1,7 +1,7 @@
-"""Mechanisms: all that lies between raw teacher gradients and a released array, with its sensitivity and its cost.
+"""Mechanisms: everything between raw teacher gradients and a released array, with its sensitivity and its cost.
 
-The Keras layer is in `mechanisms.topagg_layer` and the TensorFlow-Privacy adapter in `mechanisms.dp_query`: apart,
-because their libraries load slowly.
+The Keras layer and the TensorFlow-Privacy adapter have modules of their own, `mechanisms.topagg_layer` and
+`mechanisms.dp_query`, because their libraries load slowly.
 """
 
 from datalens_tf.mechanisms.base import Mechanism

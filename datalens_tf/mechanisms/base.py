@@ -14,7 +14,7 @@ from datalens_tf import _validate
 from datalens_tf.events import DiscreteGaussianDpEvent
 from datalens_tf.mechanisms.noise import NoiseSource
 
-if TYPE_CHECKING:  # to price a mechanism must not take TensorFlow's seconds of import
+if TYPE_CHECKING:  # Pricing a mechanism must not take the seconds of TensorFlow's import.
     import tensorflow as tf
 
 # Neighbouring relations that sums over records state a sensitivity for.
@@ -22,7 +22,7 @@ ADJACENCIES = ("replace-one", "add-or-remove-one")
 
 
 class Teachers(Protocol):
-    """Networks of T teachers, as a mechanism asks them about m images that all of them see."""
+    """Networks of T teachers, which a mechanism asks about m images that all of them see."""
 
     num_teachers: int
 
@@ -39,12 +39,12 @@ class Mechanism(abc.ABC):
     One object holds the bounded votes, their sensitivity, the noise and its price, so that they cannot disagree.
     A release is `postprocess(privatize(sum of compress(gradients) over teachers))` and costs `dp_event`.
 
-    Formal guarantee: for data sets that differ in one record (replaced), hence in the gradients of one teacher, the
-    vote sums differ by at most `l2_sensitivity(m)` in l2 norm over all m images jointly, whatever the gradients are:
-    zero, huge, infinite or NaN.
+    Formal guarantee: two data sets that differ in one replaced record differ in the gradients of one teacher. Their
+    vote sums then differ by at most `l2_sensitivity(m)` in l2 norm over all m images jointly, whatever the gradients
+    are: zero, huge, infinite or NaN.
 
-    There is no sensitivity to adding or removing a record. The number of records decides how they are dealt, so that
-    one more may change what every teacher learned from.
+    The guarantee does not cover adding or removing a record. The number of records decides how they are dealt, so one
+    more record may change what every teacher learned from.
 
     Attributes:
       ADJACENCIES: neighbouring relations that the sensitivity is for.
@@ -78,7 +78,7 @@ class Mechanism(abc.ABC):
         Args:
           gradients: float32 [T, m, d], any values, NaN and infinity included.
           seeds: int32 [T, 2], one stateless seed per teacher, so that votes do not depend on how teachers are chunked.
-            Not secret: the bound holds for every seed.
+            Seeds need not be secret: the bound holds for every seed.
 
         Returns:
           float32 [T, m, d] of integers.
@@ -97,7 +97,7 @@ class Mechanism(abc.ABC):
           vote_sum: [m, d], the sum of all teachers' votes.
           noise: where the noise comes from.
           index: index of the ledger charge that pays for this release; charge first, then call.
-          share: of the noise's variance, > 0; what lacks to 1 is added by others, to other teachers' votes.
+          share: share of the noise's variance that is added here, > 0; others add the rest to other teachers' votes.
 
         Returns:
           float64 [m, d]; may be stored and published.
@@ -111,7 +111,7 @@ class Mechanism(abc.ABC):
         """Turns a noisy vote sum [m, d] into the float32 [m, d] direction. Free in privacy."""
 
     def direction(self, noisy: NDArray[np.float64], step: int) -> NDArray[np.float32]:
-        """Direction for the student in a step: `postprocess`, but for mechanisms whose public randomness changes."""
+        """Direction for the student in a step: `postprocess`, unless its public randomness changes with the step."""
         return self.postprocess(noisy)
 
     @abc.abstractmethod
@@ -123,7 +123,10 @@ class Mechanism(abc.ABC):
 
 
 def gaussian_for(mechanism: SumOfRecords, adjacency: str | None) -> dp_accounting.DpEvent:
-    """Cost of a release for a neighbouring relation, by default the mechanism's own, whose noise multiplier it has."""
+    """Cost of a release for a neighbouring relation, by default the mechanism's own.
+
+    The mechanism's noise multiplier is the one for its own relation.
+    """
     own = mechanism.sensitivity(mechanism.adjacency)
     multiplier = mechanism.noise_multiplier * (1.0 if adjacency in (None, mechanism.adjacency) else
                                                own / mechanism.sensitivity(adjacency))
@@ -145,12 +148,12 @@ class SumOfRecords(Protocol):
 
     @property
     def discrete(self) -> bool:
-        """Whether the noise is discrete Gaussian, or a sum of such, and priced by Renyi accountants alone."""
+        """Whether the noise is discrete Gaussian, or a sum of such shares, priced by Renyi accountants alone."""
         ...
 
     @property
     def stddev(self) -> float:
-        """Standard deviation of the noise, in units of the sums; the smallest, where numbers have different ones."""
+        """Standard deviation of the noise, in units of the sums; the smallest one if it differs between numbers."""
         ...
 
     @property
@@ -171,7 +174,7 @@ def add_noise(values: NDArray[np.float64], stddev: float, noise: NoiseSource, in
     """Values with independent noise on each.
 
     Raises:
-      InvalidArgumentError: the noise has another shape. A smaller array would broadcast: the same noise on several
+      InvalidArgumentError: the noise has another shape. A smaller array would broadcast, and the same noise on several
         values cancels in their difference.
     """
     drawn = noise.draw(values.shape, stddev, index)
@@ -181,7 +184,7 @@ def add_noise(values: NDArray[np.float64], stddev: float, noise: NoiseSource, in
 
 def noisy_vote_sum(vote_sum: NDArray[np.float64], largest: int, stddev: float, noise: NoiseSource, index: int,
                    share: float) -> NDArray[np.float64]:
-    """`Mechanism.privatize` of votes whose sum is an integer of magnitude `largest` at most, in [m, ...].
+    """`Mechanism.privatize` for vote sums [m, ...] that are integers of magnitude `largest` at most.
 
     Raises:
       InvalidArgumentError: the votes cannot be such a sum.
@@ -196,7 +199,7 @@ def noisy_vote_sum(vote_sum: NDArray[np.float64], largest: int, stddev: float, n
 
 
 def gaussian_event(stddev: float, l2_sensitivity: float) -> dp_accounting.DpEvent:
-    """One Gaussian mechanism; a non-private event without noise."""
+    """Event of one Gaussian mechanism; a non-private event if there is no noise."""
     if stddev == 0:
         return dp_accounting.NonPrivateDpEvent()
     return dp_accounting.GaussianDpEvent(noise_multiplier=stddev / l2_sensitivity)

@@ -1,6 +1,6 @@
 """Confident-GNMax (Papernot et al. 2018), for G-PATE and PATE-CGAN: the answer that most teachers give, if many do.
 
-TensorFlow is imported where votes are computed: to price a mechanism must not take its seconds of import.
+TensorFlow is imported only where votes are computed: pricing a mechanism must not take the seconds of its import.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if typing.TYPE_CHECKING:
 class ConfidentGNMax(Mechanism):
     """Each teacher gives one of B answers, or none, to each of p questions on each of m images.
 
-    Per question, the largest number of votes for an answer is released with noise of standard deviation sigma_1, and
-    the numbers of votes for all answers with fresh noise sigma_2. If the former reaches the threshold, the answer with
-    the most noisy votes is taken, else none.
+    Per question, two things are released: the largest number of votes for an answer, with noise of standard deviation
+    sigma_1, and the numbers of votes for all answers, with fresh noise of standard deviation sigma_2. If the noisy
+    largest number reaches the threshold, the answer with the most noisy votes is taken, else none.
 
-    Formal guarantee: replacing one record changes the answers of one teacher. Per question, that takes a vote from one
-    answer and gives one to another, so the B numbers move by at most sqrt(2) in l2 norm and their largest by at most 1,
-    whatever the networks make of the images, NaN included. Divide every number by the standard deviation of its noise:
-    the m p questions of a step jointly are one Gaussian mechanism with
+    Formal guarantee: replacing one record changes the answers of one teacher. Per question, this change takes a vote
+    from one answer and gives one to another. So the B numbers move by at most sqrt(2) in l2 norm and their largest by
+    at most 1, whatever the networks make of the images, NaN included. Divide every number by the standard deviation of
+    its noise: the m p questions of a step jointly are one Gaussian mechanism with
 
-        mu^2 = m p (1 / sigma_1^2 + 2 / sigma_2^2),
+        mu^2 = m p (1 / sigma_1^2 + 2 / sigma_2^2).
 
-    and threshold and arg max are post-processing of it. Both are charged for every question, whether the threshold was
-    reached or not: how often it is reached depends on the records, and so would a price that counts the answers. This
-    is an upper bound on the cost of what is used, and a function of the settings alone; the data-dependent bounds of
-    the papers, smaller where teachers agree, are themselves private.
+    The threshold and the arg max are post-processing of its result. Both releases are charged for every question,
+    whether the threshold was reached or not: how often it is reached depends on the records, and so would a price that
+    counts the answers. The price is a function of the settings alone and an upper bound on the cost of what is used.
+    The papers' data-dependent bounds are smaller where teachers agree, but are themselves private.
 
     Attributes:
       num_teachers: number of teachers N.
@@ -72,16 +72,16 @@ class ConfidentGNMax(Mechanism):
         """Questions per image [p]."""
 
     def one_hot(self, answers: tf.Tensor) -> tf.Tensor:
-        """Votes float32 [T, m, p B] for answers [T, m, p], integers below B; a negative one is no vote."""
+        """Votes float32 [T, m, p B] for answers [T, m, p], integers below B; a negative answer is no vote."""
         import tensorflow as tf
 
         votes = tf.one_hot(answers, self.num_bins)
         return tf.reshape(votes, [*tf.unstack(tf.shape(answers)[:2]), self.num_questions * self.num_bins])
 
     def l2_sensitivity(self, num_images: int) -> float:
-        """Largest l2 change of all that is released: sqrt(m p (2 + (sigma_2 / sigma_1)^2)).
+        """Largest l2 change of everything that is released: sqrt(m p (2 + (sigma_2 / sigma_1)^2)).
 
-        The largest numbers are divided by sigma_1 / sigma_2, so that all noise has the standard deviation sigma_2.
+        Here the largest numbers are divided by sigma_1 / sigma_2, so that all noise has standard deviation sigma_2.
         """
         _validate.integer("num_images", num_images, at_least=1)
         return math.sqrt(num_images * self.num_questions * (2 + self.threshold_noise_ratio**-2))
@@ -92,11 +92,11 @@ class ConfidentGNMax(Mechanism):
 
         Args:
           vote_sum: [m, p B].
-          noise, index: as there.
-          share: 1; the largest number of votes is no sum of shares.
+          noise, index: as in `Mechanism.privatize`.
+          share: must be 1, because the largest number of votes is not a sum of shares.
 
         Returns:
-          float64 [m, p (1 + B)]: the largest numbers of votes, then all.
+          float64 [m, p (1 + B)]: the largest numbers of votes, then the numbers for all answers.
         """
         counts = np.asarray(vote_sum, np.float64).reshape(len(vote_sum), self.num_questions, self.num_bins)
         possible = np.all((counts >= 0) & (counts == np.rint(counts))) and np.all(counts.sum(-1) <= self.num_teachers)
@@ -122,14 +122,15 @@ class ConfidentGNMax(Mechanism):
 class BinnedGradients(ConfidentGNMax):
     """G-PATE's questions (Long et al. 2021): in which of B bins is the image gradient's p-th projection?
 
-    Each step projects on fresh directions, public and the same for all images and teachers: independent normal numbers
-    of variance 1 / d, so that a projection is of the size of a pixel's gradient. Bins divide [-clip, clip] evenly.
+    Each step projects on fresh directions, which are public and the same for all images and teachers. Their entries are
+    independent normal numbers of variance 1 / d, so that a projection has the size of a pixel's gradient. Bins divide
+    [-clip, clip] evenly.
 
     Attributes:
       projection_dim: number of directions p.
-      clip: bound c on the projections of gradients, which are those of a mean over the m images.
+      clip: bound c on the projections of gradients; the gradients are those of a mean over the m images.
       dimension: numbers per image d.
-      seed: public, of the directions.
+      seed: public seed of the directions.
     """
 
     projection_dim: int
@@ -164,7 +165,7 @@ class BinnedGradients(ConfidentGNMax):
         return self.compress(tf.einsum("tmd,dp->tmp", flat, self.directions(step)), seeds)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
-        """Votes float32 [T, m, p B] for projections [T, m, p]; one that is not finite gives no vote."""
+        """Votes float32 [T, m, p B] for projections [T, m, p]; a projection that is not finite gives no vote."""
         import tensorflow as tf
 
         gradients = tf.convert_to_tensor(gradients, tf.float32)
@@ -179,7 +180,7 @@ class BinnedGradients(ConfidentGNMax):
         return np.where(bins >= 0, (2 * bins + 1) / self.num_bins - 1, 0.0).astype(np.float32)
 
     def direction(self, noisy: NDArray[np.float64], step: int) -> NDArray[np.float32]:
-        """Projected back, float32 [m, d]; scaled so that its pixels' mean square is at most about 1."""
+        """The answers projected back, float32 [m, d], scaled so that the mean square of pixels is at most about 1."""
         scale = math.sqrt(self.dimension / self.projection_dim)
         directions: NDArray[np.float32] = self.directions(step).numpy()
         return scale * self.postprocess(noisy) @ directions.T

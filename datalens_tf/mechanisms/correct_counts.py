@@ -1,4 +1,4 @@
-"""Noisy votes of the records on several classifiers, each of which they find right or wrong, to choose one by."""
+"""Noisy counts of the records that several classifiers get right and wrong, for choosing one of the classifiers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from datalens_tf.mechanisms.noise import NoiseSource
 class CorrectCounts:
     """Per candidate, how many more records it classifies right than wrong: one release of K numbers.
 
-    Formal guarantee: a record adds 1 or -1 to each number, so replacing one, label included, changes the K numbers by
-    at most 2 sqrt(K) in l2 norm, and adding or removing one by sqrt(K). (Numbers of right answers alone would change by
-    sqrt(K) either way, which is twice as much for the second relation, beside the differences that decide.) A record
-    may be anything: what a candidate makes of it is right or wrong. Candidates must have been made without the records,
-    or from earlier releases.
+    Formal guarantee: a record adds 1 or -1 to each number. So replacing one, label included, changes the K numbers by
+    at most 2 sqrt(K) in l2 norm, and adding or removing one changes them by sqrt(K). (Numbers of right answers alone
+    would change by sqrt(K) under either relation. For the second one, that is twice as much relative to the differences
+    that decide.) A record may be anything: each candidate classifies it right or wrong. Candidates must have been made
+    without the records, or from earlier releases.
 
     Where units of several records are protected, a record of a unit with m records adds 1/m or -1/m, rounded towards
-    zero to whole steps of 1/steps. So a unit adds a number in [-1, 1] to each, and be its records few, many, or none,
-    both sensitivities are those of one record.
+    zero to whole steps of 1/steps. So a unit adds a number in [-1, 1] to each of the K numbers, and both sensitivities
+    are those of one record, whether the unit has few records, many, or none.
 
     Attributes:
       num_candidates: K.
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
-      adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
-      discrete: whether the noise is discrete Gaussian, as that of several owners is; of this, only the price.
-      steps: in which a unit is counted: 1 where it has one record.
+      adjacency: the relation that the sensitivity is for, `replace-one` or `add-or-remove-one`.
+      discrete: whether the noise is discrete Gaussian, like that of several owners. Here this decides only the price.
+      steps: number of steps that the 1 of a unit is divided into; 1 where every unit has one record.
     """
 
     num_candidates: int
@@ -78,12 +78,12 @@ class CorrectCounts:
         """The exact, private numbers, in steps: float64 [K] of integers.
 
         Args:
-          predictions: of each candidate, integers [n]; what is no class is wrong.
+          predictions: of each candidate, integers [n]; a number that is not a class is wrong.
           labels: integers [n].
           sizes: number of records of each record's unit, [n]; 1 where a record is a unit.
 
         Raises:
-          InvalidArgumentError: arrays of other shapes, by which numpy would let a record answer more than once.
+          InvalidArgumentError: the arrays have other shapes, with which numpy would let a record answer more than once.
         """
         _validate.require(len(predictions) == self.num_candidates, "predictions", len(predictions),
                           f"candidates to be {self.num_candidates}")
@@ -95,7 +95,7 @@ class CorrectCounts:
                         np.float64)
 
     def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
-        """Adds the noise: the one private step. Charge first; `index` is the charge's.
+        """Adds the noise: the one private step. Charge first; `index` is the index of the charge.
 
         Returns:
           float64 [K], noisy differences, in units; may be stored and published.

@@ -1,10 +1,10 @@
 """D2P-Fed for teachers: rotation and stochastic levels for votes (DataLens paper, Algorithms 5 and 6).
 
-What deviates: levels are centred, b[r] = r - (K - 1)/2. As printed, -k/2 + 2r, they are not, and a teacher with a zero
-gradient would vote. The rotation, which the printed algorithms leave out, is that of D2P-Fed (Wang et al. 2020): random
-public signs and a Hadamard transform, which spread a gradient over all coordinates, so that levels suit all of them.
-The price is that every coordinate votes: the noise multiplier is sigma / (2 (K - 1) sqrt(d' m)), d' the next power of
-two after d, where TopAgg's is sigma / (2 sqrt(k m)).
+Deviations from the paper: levels are centred, b[r] = r - (K - 1)/2. The printed levels, -k/2 + 2r, are not centred, and
+a teacher with a zero gradient would vote. The printed algorithms leave out the rotation; here it is that of D2P-Fed
+(Wang et al. 2020). Random public signs and a Hadamard transform spread a gradient over all coordinates, so that levels
+suit all of them. The price is that every coordinate votes: the noise multiplier is sigma / (2 (K - 1) sqrt(d' m)), with
+d' the smallest power of two >= d, where TopAgg's is sigma / (2 sqrt(k m)).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class D2PFed(Mechanism):
     Attributes:
       num_teachers: number of teachers N.
       dimension: numbers per image d.
-      num_levels: levels per coordinate K, at least 2; 2 are signs.
-      clip: per-coordinate gradient clip; None for none. Does not matter to privacy.
-      noise_stddev: standard deviation sigma of the noise on the sum, in votes: twice that on levels; 0 switches the
-        noise off, and then `dp_event` is a non-private event.
-      vote_threshold: fraction beta of the largest sum there could be, N (K - 1), that a noisy one must reach to count,
-        in [0, 1].
-      rotation_seed: of the public rotation.
+      num_levels: levels per coordinate K, at least 2; two levels are signs.
+      clip: per-coordinate gradient clip; None for none. Does not affect privacy.
+      noise_stddev: standard deviation sigma of the noise on the sum, in votes, which is twice that on levels; 0
+        switches the noise off, and then `dp_event` is a non-private event.
+      vote_threshold: fraction beta, in [0, 1], of the largest possible sum N (K - 1) that a noisy sum must reach to
+        count.
+      rotation_seed: seed of the public rotation.
 
     Raises:
       InvalidArgumentError: a value outside its domain.
@@ -80,7 +80,7 @@ class D2PFed(Mechanism):
         values = tf.where(finite, gradients, 0.0)
         if self.clip is not None:
             values = tf.clip_by_value(values, -self.clip, self.clip)
-        # Scaled before, too: sums of huge numbers are infinite.
+        # Scaled before the rotation as well, because sums of huge numbers are infinite.
         padded = tf.pad(_scaled(values), [[0, 0], [0, 0], [0, self.padded_dimension - self.dimension]])
         values = _scaled(self.rotate(padded))
         shape = tf.shape(values)[1:]
@@ -135,8 +135,9 @@ def _scaled(values: tf.Tensor) -> tf.Tensor:
 def _hadamard(values: tf.Tensor) -> tf.Tensor:
     """The Hadamard transform of [..., n], n a power of two, divided by sqrt(n): its own inverse.
 
-    That of n = a b is the Kronecker product of those of a and b: two products with small matrices. Of three dimensions:
-    with oneDNN, TensorFlow 2.20's and 2.21's `matmul` of four with two corrupts memory (its issue 117700).
+    The matrix for n = a b is the Kronecker product of those for a and b, so two products with small matrices suffice.
+    The tensors have three dimensions: with oneDNN, `matmul` of four dimensions with two corrupts memory in TensorFlow
+    2.20 and 2.21 (its issue 117700).
     """
     import tensorflow as tf
 

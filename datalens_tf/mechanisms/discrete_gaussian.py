@@ -18,21 +18,21 @@ from numpy.typing import NDArray
 from datalens_tf import _validate
 from datalens_tf.mechanisms import noise
 
-SLACK = 1e-6  # by which shares are larger than they need be, relative: it pays for their sum being only nearly Gaussian
-_SMALLEST_STDDEV = 0.5  # of a share, for which the bound is proven
+SLACK = 1e-6  # relative excess of the shares, which pays for their sum being only nearly Gaussian
+_SMALLEST_STDDEV = 0.5  # of a share, the smallest for which the bound is proven
 
 
 class DiscreteGaussianNoise(noise.NoiseSource):
     """Integers k with probability proportional to exp(-k^2 / 2 stddev^2), exactly, from the operating system's entropy.
 
-    Formal guarantee: added to integers, it has Renyi divergences of at most those of the Gaussian mechanism with the
-    same standard deviation (Canonne, Kamath and Steinke 2020, theorem 4): `events.DiscreteGaussianDpEvent`.
+    Formal guarantee: added to integers, this noise has Renyi divergences of at most those of the Gaussian mechanism
+    with the same standard deviation (Canonne, Kamath and Steinke 2020, theorem 4): `events.DiscreteGaussianDpEvent`.
 
-    Exactness: an integer k is proposed with the probability that X ~ N(0, stddev^2) rounds to it, exactly
-    (`noise.RoundedGaussianNoise`), and accepted with a probability a(k) that is proportional to
+    Exactness: an integer k is proposed with exactly the probability that X ~ N(0, stddev^2) rounds to it
+    (`noise.RoundedGaussianNoise`). It is accepted with a probability a(k) that is proportional to
     exp(-k^2 / 2 stddev^2) / P[X rounds to k], and 1 at 0. As a(k) >= 1 - k^2 / 8 stddev^4, nearly every proposal is
-    accepted by that bound; where it does not decide, further bits are drawn and a(k) is computed in multi-precision
-    arithmetic. No float's rounding shows in the result. No seed influences it; `index` is ignored.
+    accepted by that bound. Where the bound does not decide, further bits are drawn and a(k) is computed in
+    multi-precision arithmetic. No float's rounding shows in the result. No seed influences it; `index` is ignored.
     """
 
     is_secure = True
@@ -53,10 +53,10 @@ class DiscreteGaussianNoise(noise.NoiseSource):
 
 
 def _accepted(proposed: NDArray[np.float64], stddev: float) -> NDArray[np.bool_]:
-    """Whether integers that a rounded Gaussian proposed are taken, each with a(k)."""
+    """Whether each integer that a rounded Gaussian proposed is accepted, which has probability a(k)."""
     bits = np.frombuffer(os.urandom(8 * proposed.size), np.uint64)
     # a(k) = c / E[exp(-u^2 / 2 s^2) cosh(k u / s^2)] for u uniform in (-1/2, 1/2) and c = E[exp(-u^2 / 2 s^2)], so it
-    # is at least 1 / cosh(k / 2 s^2) >= 1 - k^2 / 8 s^4. What float64 makes of either side is within 2^-50.
+    # is at least 1 / cosh(k / 2 s^2) >= 1 - k^2 / 8 s^4. float64 computes either side within 2^-50.
     sure = bits.astype(np.float64) * 2.0**-64 < 1 - np.square(proposed / stddev**2) / 8 - 2.0**-48
     accepted: NDArray[np.bool_] = sure.copy()
     for position in np.flatnonzero(~sure):
@@ -65,7 +65,7 @@ def _accepted(proposed: NDArray[np.float64], stddev: float) -> NDArray[np.bool_]
 
 
 def _accepts(bits: int, proposed: int, stddev: float) -> bool:
-    """Whether the number 0.bits..., whose further bits are drawn until they decide it, is below a(k)."""
+    """Whether the number 0.bits... is below a(k); further bits of it are drawn until they decide."""
     import mpmath
 
     length = 64
@@ -81,7 +81,7 @@ def _accepts(bits: int, proposed: int, stddev: float) -> bool:
 
 
 def _rounds_to(integer: int, scale: Any) -> Any:
-    """P[X rounds to the integer >= 0], in mpmath; of tails, which lose no digits where they are small."""
+    """P[X rounds to the integer], which is >= 0, in mpmath; from tails, which lose no digits where they are small."""
     import mpmath
 
     half = mpmath.mpf(1) / 2
@@ -91,12 +91,12 @@ def _rounds_to(integer: int, scale: Any) -> Any:
 def excess(num_shares: int, stddev: float) -> float:
     """The published bound tau on how far a sum of so many shares is from a discrete Gaussian, rounded up.
 
-    tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 stddev^2 k / (k + 1)), of n shares. A release of d numbers with l2 sensitivity
+    tau = 10 sum_{k=1}^{n-1} exp(-2 pi^2 stddev^2 k / (k + 1)), for n shares. A release of d numbers with l2 sensitivity
     D then has a Renyi divergence of at most order * D^2 / (2 n stddev^2) + tau d (proposition 14).
 
     Args:
       num_shares: n.
-      stddev: of one share, at least 1/2.
+      stddev: standard deviation of one share, at least 1/2.
     """
     _validate.integer("num_shares", num_shares, at_least=1)
     _validate.real("stddev", stddev)
@@ -111,13 +111,13 @@ def check_shares(noise_multiplier: float, num_shares: int, stddev: float, dimens
     """Refuses shares whose sum does not have the noise that it is charged for.
 
     A sum of n shares with n stddev^2 = ((1 + SLACK) z D)^2 has a Renyi divergence of at most order / 2 times
-    1 / ((1 + SLACK) z)^2 + 2 tau d, as the order is above 1. It must not be above 1 / z^2.
+    (1 / ((1 + SLACK) z)^2 + 2 tau d), as the order is above 1. The factor in parentheses must not be above 1 / z^2.
 
     Args:
-      noise_multiplier: z, that the release is charged for.
-      num_shares: n, of those who are honest.
-      stddev: of a share, the smallest over all numbers of the release.
-      dimension: d, numbers of the release.
+      noise_multiplier: z, which the release is charged for.
+      num_shares: n, the number of shares from honest owners.
+      stddev: standard deviation of a share, the smallest over all numbers of the release.
+      dimension: d, the number of numbers in the release.
 
     Raises:
       InvalidArgumentError: the shares are too small for the bound.

@@ -1,7 +1,7 @@
 """TopAgg, or any other mechanism of this package, and NormTopK, as TensorFlow-Privacy `DPQuery`s.
 
-Importing this module imports TensorFlow-Privacy, which takes seconds. It is the extra `tf-privacy`, and there is none
-for Python 3.12.
+Importing this module imports TensorFlow-Privacy, which takes seconds. TensorFlow-Privacy is the extra `tf-privacy`,
+which does not exist for Python 3.12.
 """
 
 import collections
@@ -32,8 +32,8 @@ class TopAggSumQuery(tfp.SumAggregationDPQuery):
     """Sums compressed records, adds the mechanism's noise and returns the direction with its `DpEvent`.
 
     A record is one teacher's gradients, float32 [m, d]. The result is the direction, float32 [m, d]. The global state
-    counts releases. Votes are drawn from TensorFlow's global generator, the noise from the `NoiseSource`, on the host,
-    in eager mode and in a `tf.function` alike. The query charges no ledger: compose the events it returns.
+    counts releases. Votes are drawn from TensorFlow's global generator. Noise is drawn from the `NoiseSource`, on the
+    host, in eager mode and in a `tf.function` alike. The query charges no ledger: compose the events it returns.
 
     Args:
       mechanism: holds compression, sensitivity, noise and threshold; its `num_teachers` is the number of records.
@@ -53,7 +53,7 @@ class TopAggSumQuery(tfp.SumAggregationDPQuery):
         return self._votes(tf.convert_to_tensor(record, tf.float32)[tf.newaxis])[0]
 
     def accumulate_records(self, params: Any, sample_state: tf.Tensor, records: tf.Tensor) -> tf.Tensor:
-        """Adds the votes of many teachers, gradients [T, m, d], at once: the fast way to `accumulate_record` each."""
+        """Adds the votes of many teachers, gradients [T, m, d], at once: faster than `accumulate_record` for each."""
         votes = self._votes(tf.convert_to_tensor(records, tf.float32))
         return self.accumulate_preprocessed_record(sample_state, tf.reduce_sum(votes, axis=0))
 
@@ -63,7 +63,7 @@ class TopAggSumQuery(tfp.SumAggregationDPQuery):
         """Returns (direction [m, d], new global state, the event of one release of m images).
 
         Raises:
-          InvalidArgumentError: the number of images m is not known, so that the event would not be either.
+          InvalidArgumentError: the number of images m is not known, so the event is not known either.
         """
         num_images = sample_state.shape[0]
         _validate.require(num_images is not None, "sample_state.shape", sample_state.shape, "to be known")
@@ -86,19 +86,20 @@ class TopAggSumQuery(tfp.SumAggregationDPQuery):
 class NormTopKSumQuery(tfp.GaussianSumQuery):
     """Sums clipped records that keep their largest coordinates (`mechanisms.norm_topk`), with Gaussian noise.
 
-    For tensorflow_privacy's Keras optimizers that take a query, `GenericDPSGDOptimizer` for example. A record is a
-    gradient, of any structure of float32 tensors; norms and coordinates are of all tensors together. With k = 1 this is
-    the library's `GaussianSumQuery` to the bit, but for records that are not finite, which become 0. Not for XLA.
+    This query is for tensorflow_privacy's Keras optimizers that take a query, `GenericDPSGDOptimizer` for example. A
+    record is a gradient, of any structure of float32 tensors; norms and coordinates are of all tensors together. With
+    k = 1 this is the library's `GaussianSumQuery` to the bit, except that records that are not finite become 0. It is
+    not for XLA.
 
     Formal guarantee: with k < 1, a preprocessed record's l2 norm is at most sqrt(k) l2_norm_clip, whatever the record
-    is; with k = 1 at most l2_norm_clip up to float32's rounding, as in the library. That is the sensitivity to adding
-    or removing a record, and the event is for it. The noise is the library's: of floats, and from TensorFlow's
-    generator. `datalens classify` has exact noise.
+    is; with k = 1 at most l2_norm_clip up to float32's rounding, as in the library. This bound is the sensitivity to
+    adding or removing a record, and the event is for that relation. The noise is the library's: floats from
+    TensorFlow's generator. `datalens classify` has exact noise.
 
     Args:
       l2_norm_clip: C.
       noise_multiplier: standard deviation of the noise divided by sqrt(k) C.
-      k: in (0, 1], the part of the squared norm that is kept at most.
+      k: in (0, 1], the largest part of the squared norm that is kept.
     """
 
     def __init__(self, l2_norm_clip: float, noise_multiplier: float, k: float):
@@ -127,5 +128,5 @@ class NormTopKSumQuery(tfp.GaussianSumQuery):
                                       if self._noise_multiplier else dp_accounting.NonPrivateDpEvent())
 
     def _select(self, vector: NDArray[np.float32], clip_norm: np.float32) -> NDArray[np.float32]:
-        """Selects on the host; a little less than C^2 is for the rounding of sums of squares."""
+        """Selects on the host; the norm bound is slightly below C, for the rounding of sums of squares."""
         return norm_topk(vector, self._k, norm_bound=float(clip_norm) * (1 - 1e-9))

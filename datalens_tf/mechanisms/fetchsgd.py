@@ -1,11 +1,11 @@
 """FetchSGD for teachers: top-k stochastic signs in a Count Sketch (DataLens paper, Algorithm 7; Rothchild et al. 2020).
 
-What deviates, because it must: the algorithm as printed takes the k largest coordinates of the *summed* votes and adds
-noise to those. Which ones they are is then released without noise, and the values move with all teachers, so that 2
-sqrt(k) is no sensitivity of it. Here the noise is on the summed sketch; unsketching and the k largest are
-post-processing. The sketch of one teacher is longer than its votes: r rows repeat them, and coordinates that share a
-bucket add up. That costs utility: for the same epsilon the noise is sqrt(r q) times TopAgg's, of which the median over
-r rows takes back less than sqrt(r).
+One deviation is necessary. The algorithm as printed takes the k largest coordinates of the *summed* votes and adds
+noise to those. The choice of coordinates is then released without noise, and the values move with all teachers, so 2
+sqrt(k) is not its sensitivity. Here the noise is on the summed sketch; unsketching and selecting the k largest are
+post-processing. The sketch of one teacher is longer in l2 norm than its votes, because r rows repeat them and
+coordinates that share a bucket (q at most) add up. This costs utility: for the same epsilon the noise is sqrt(r q)
+times TopAgg's, and the median over r rows takes back less than sqrt(r) of this factor.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class FetchSgd(Mechanism):
       num_teachers: number of teachers N.
       dimension: numbers per image d.
       top_k: coordinates each teacher votes on, per image, and coordinates of the direction.
-      clip: per-coordinate gradient clip; None for none. Does not matter to privacy.
+      clip: per-coordinate gradient clip; None for none. Does not affect privacy.
       noise_stddev: standard deviation sigma of the noise on the summed sketch, in votes; 0 switches the noise off, and
         then `dp_event` is a non-private event.
-      sketch_rows: independent hashes r.
+      sketch_rows: number of independent hashes r.
       sketch_columns: buckets per row w.
-      hash_seed: of the public hashes.
+      hash_seed: seed of the public hashes.
 
     Raises:
       InvalidArgumentError: a value outside its domain.
@@ -76,7 +76,7 @@ class FetchSgd(Mechanism):
 
     @property
     def largest_bucket(self) -> int:
-        """Coordinates q that share a bucket, at most."""
+        """Largest number q of coordinates that share a bucket."""
         return -(-self.dimension // self.sketch_columns)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
@@ -92,7 +92,7 @@ class FetchSgd(Mechanism):
         return self.sketch(topk_stochastic_sign(gradients, uniforms, self.top_k, self.clip))
 
     def sketch(self, votes: tf.Tensor) -> tf.Tensor:
-        """The Count Sketch [..., r w] of votes [..., d]: a bucket of a row has the signed sum of its coordinates."""
+        """The Count Sketch [..., r w] of votes [..., d]: each bucket of a row has the signed sum of its coordinates."""
         import tensorflow as tf
 
         buckets, signs = self._hashes
@@ -116,9 +116,9 @@ class FetchSgd(Mechanism):
     def l2_sensitivity(self, num_images: int) -> float:
         """2 sqrt(r k min(q, k) m).
 
-        In one row, bucket b has n_b of a teacher's k non-zeros, each +1 or -1, so it is at most n_b <= min(q, k) in
-        magnitude; the squares add up to at most min(q, k) times the sum of all n_b, which is k. Two sketches differ by
-        at most twice the length of the longest.
+        In one row, bucket b has n_b of a teacher's k non-zeros, each +1 or -1, so its magnitude is at most
+        n_b <= min(q, k). The squares of a row add up to at most min(q, k) times the sum of all n_b, which is k. Two
+        sketches differ by at most twice the length of the longest.
         """
         _validate.integer("num_images", num_images, at_least=1)
         shared = min(self.largest_bucket, self.top_k)

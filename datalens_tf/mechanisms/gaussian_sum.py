@@ -1,6 +1,6 @@
 """A noisy sum of clipped vectors, one per record: what DP-SGD releases (Abadi et al. 2016, algorithm 1).
 
-TensorFlow is imported where vectors are clipped: to price a mechanism must not take its seconds of import.
+TensorFlow is imported only where vectors are clipped: pricing a mechanism must not take the seconds of its import.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datalens_tf.mechanisms.noise import NoiseSource
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
-_STEPS = 2**20  # of the grid, per clip_norm
+_STEPS = 2**20  # grid steps per clip_norm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,18 +27,18 @@ class GaussianSum:
     """Vectors clipped to an l2 norm, summed over records, with Gaussian noise.
 
     Formal guarantee: a clipped vector is truncated towards zero to a grid of 2^-20 clip norms, so sums are exact
-    integers, and no vector is longer than `clip_norm`, whatever it was: vectors that are not finite, and those that
+    integers. No clipped vector is longer than `clip_norm`, whatever it was: vectors that are not finite, and those that
     float32 left too long, become zero. Adding or removing a record therefore changes the sum by at most `clip_norm`,
-    replacing one by at most twice that. A record's vector may be any d numbers. Noise is rounded to the grid as well,
-    and exact (`RoundedGaussianNoise`).
+    and replacing one by at most twice that. A record's vector may be any d numbers. Noise is exact and rounded to the
+    grid as well (`RoundedGaussianNoise`).
 
     Attributes:
       clip_norm: largest l2 norm C of one record's vector.
       noise_multiplier: standard deviation of the noise divided by the sensitivity; 0 for none, and then `dp_event` is a
         non-private event.
       adjacency: `replace-one` or `add-or-remove-one`.
-      sampling_probability: with which each record is in the sum, independently (Poisson sampling); 1 for all. Smaller
-        ones need `add-or-remove-one`.
+      sampling_probability: probability with which each record is in the sum, independently (Poisson sampling); 1 for
+        all records. A smaller one needs `add-or-remove-one`.
     """
 
     clip_norm: float
@@ -61,7 +61,7 @@ class GaussianSum:
         return self.clip_norm * (2.0 if self.adjacency == "replace-one" else 1.0)
 
     def clip(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Vectors float32 [n, d] as integers in units of the grid, each at most 2^20 long: float32 [n, d].
+        """Vectors float32 [n, d], clipped: integers in units of the grid, float32 [n, d], each at most 2^20 long.
 
         Works in a `tf.function`. Sum them with `tf.reduce_sum` in float64.
         """
@@ -87,12 +87,12 @@ class GaussianSum:
         Returns:
           Positions int64 [m], each once, and the integers there, float32 [m]; they are 0 elsewhere.
         """
-        positions = np.flatnonzero(vector != 0)  # Of booleans: ten times as quick.
-        values = vector[positions].astype(np.float64)  # whose squares are finite, and their sum is
+        positions = np.flatnonzero(vector != 0)  # Finding them in booleans is ten times as quick.
+        values = vector[positions].astype(np.float64)  # in which squares and their sum are finite
         norm = np.sqrt(values @ values)
         if not np.isfinite(norm):
             return positions[:0], np.zeros(0, np.float32)
-        # What truncation makes of a product that was rounded up is an integer next to it, and so are the squares.
+        # A product that was rounded up is truncated to an integer next to it, and the squares are integers as well.
         units = np.trunc(values * (_STEPS / max(self.clip_norm, norm)))
         if units @ units > float(_STEPS)**2:
             units = np.zeros_like(units)

@@ -29,7 +29,7 @@ def count_votes(answers: NDArray[Any], num_classes: int, weights: NDArray[Any] |
     """Sums the votes of T teachers.
 
     Args:
-      answers: integers [T, Q]; what is no class in [0, Y) is no vote.
+      answers: integers [T, Q]; a value outside [0, Y) is no vote.
       num_classes: Y.
       weights: positive integers [T], the votes that each teacher has; None for one each.
 
@@ -37,7 +37,7 @@ def count_votes(answers: NDArray[Any], num_classes: int, weights: NDArray[Any] |
       int64 [Q, Y].
 
     Raises:
-      InvalidArgumentError: weights that are no positive integers.
+      InvalidArgumentError: weights that are not positive integers.
     """
     answers = np.asarray(answers)
     weights = np.ones(len(answers), np.int64) if weights is None else np.asarray(weights)
@@ -50,11 +50,11 @@ def count_votes(answers: NDArray[Any], num_classes: int, weights: NDArray[Any] |
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelVotes(abc.ABC):
-    """Base of the four mechanisms: what they share.
+    """Base class of the four mechanisms.
 
-    Formal guarantee: replacing one record changes the answers of the teachers that were trained on it, which have
-    `record_votes` votes in all: 1, unless records or teachers are given more weight on purpose
-    (`classification.budgets`). Per query these votes leave some classes and go to others, whatever the teachers answer.
+    Formal guarantee: replacing one record changes the answers of the teachers that were trained on it. These teachers
+    have `record_votes` votes in all: 1, unless records or teachers are given more weight on purpose
+    (`classification.budgets`). Per query, these votes leave some classes and go to others, whatever teachers answer.
 
     Attributes:
       num_votes: votes M of all teachers together.
@@ -85,7 +85,7 @@ class LabelVotes(abc.ABC):
 
     @abc.abstractmethod
     def dp_event(self, num_queries: int) -> dp_accounting.DpEvent:
-        """The cost of the answers to `num_queries` queries; the sensitivity to replacing a record is inside."""
+        """The cost of the answers to `num_queries` queries; it contains the sensitivity to replacing a record."""
 
     def privatize(self, counts: NDArray[np.float64], noise: NoiseSource, index: int,
                   predictions: NDArray[Any] | None = None) -> NDArray[np.float64]:
@@ -101,7 +101,7 @@ class LabelVotes(abc.ABC):
           float64 [Q, ...]; may be stored and published.
 
         Raises:
-          InvalidArgumentError: counts that no votes can give, or noise of another kind than is priced.
+          InvalidArgumentError: counts that no votes can give, or noise of another kind than the priced one.
         """
         del predictions
         return self._noisy(self._checked(counts), self.noise_stddev, noise, index)
@@ -132,8 +132,9 @@ class LabelVotes(abc.ABC):
 class GNMax(LabelVotes):
     """The class with the most votes after Gaussian noise (Papernot et al. 2018, section 4.1).
 
-    Formal guarantee: a record's r votes move the Y counts of a query by at most sqrt(2) r in l2 norm, when all go from
-    one class to another. Q queries jointly are one Gaussian mechanism with noise multiplier sigma / (r sqrt(2 Q)).
+    Formal guarantee: a record's r votes move the Y counts of a query by at most sqrt(2) r in l2 norm. The worst case is
+    that all go from one class to another. Q queries jointly are one Gaussian mechanism with noise multiplier
+    sigma / (r sqrt(2 Q)).
     """
 
     def l2_sensitivity(self, num_queries: int) -> float:
@@ -171,17 +172,17 @@ class LNMax(LabelVotes):
 class ConfidentGNMax(GNMax):
     """GNMax for those queries that pass a noisy test of agreement (Papernot et al. 2018, Algorithm 1).
 
-    Per query, the largest number of votes is released with noise sigma_1. The first `max_answers` queries where it
-    reaches the threshold get GNMax' answer with fresh noise sigma_2, the others none.
+    Per query, the largest number of votes is released with noise sigma_1. The first `max_answers` queries where this
+    noisy number reaches the threshold get GNMax's answer with fresh noise sigma_2; the others get none.
 
-    Formal guarantee: the test's number moves by at most r, the counts of an answer by sqrt(2) r. Which queries are
-    answered is decided by what was released before, so test and answers compose (adaptively) to one Gaussian mechanism
+    Formal guarantee: the tested number moves by at most r, and the counts of an answer by at most sqrt(2) r. Earlier
+    releases decide which queries are answered, so tests and answers compose (adaptively) to one Gaussian mechanism
     with
 
         mu^2 = r^2 (Q / sigma_1^2 + 2 A / sigma_2^2).
 
-    All A = `max_answers` answers are charged, however many are given: that number depends on the records, and so would
-    a price that counts it. (The PrivacyVerse report prints one sigma for both.)
+    All A = `max_answers` answers are charged, however many are given: the number given depends on the records, and so
+    would a price that counts it. (The PrivacyVerse report prints one sigma for both.)
 
     Attributes:
       threshold_noise_ratio: sigma_1 / sigma_2.
@@ -206,7 +207,7 @@ class ConfidentGNMax(GNMax):
 
     def privatize(self, counts: NDArray[np.float64], noise: NoiseSource, index: int,
                   predictions: NDArray[Any] | None = None) -> NDArray[np.float64]:
-        """Tests' numbers and counts [Q, 1 + Y], NaN where none are released; see `LabelVotes.privatize`."""
+        """Tested numbers and counts [Q, 1 + Y], NaN where no counts are released; see `LabelVotes.privatize`."""
         counts = self._checked(counts)
         tested = counts - self._expected(len(counts), predictions)
         noisy = np.full((len(counts), 1 + self.num_classes), np.nan)
@@ -216,7 +217,7 @@ class ConfidentGNMax(GNMax):
         return noisy
 
     def answers(self, noisy: NDArray[np.float64], predictions: NDArray[Any] | None = None) -> NDArray[np.int64]:
-        """Answers to the questions; see `LabelVotes.answers`."""
+        """Answers to the queries; see `LabelVotes.answers`."""
         answered = ~np.isnan(noisy[:, 1])
         return np.where(answered, np.argmax(noisy[:, 1:], axis=1), NO_ANSWER)
 
@@ -224,7 +225,7 @@ class ConfidentGNMax(GNMax):
         return noisy[:, 0] >= self.vote_threshold * self.num_votes
 
     def _expected(self, num_queries: int, predictions: NDArray[Any] | None) -> NDArray[np.float64] | float:
-        """Votes that are no news: public integers [Q, Y]."""
+        """Expected votes, which the test subtracts: public integers [Q, Y], or 0."""
         del num_queries, predictions
         return 0.0
 
@@ -233,9 +234,9 @@ class ConfidentGNMax(GNMax):
 class InteractiveGNMax(ConfidentGNMax):
     """Confident-GNMax that asks teachers where they disagree with the student (Papernot et al. 2018, Algorithm 2).
 
-    The test is of the largest surplus of votes over M p, the student's class probabilities times all votes, rounded to
-    integers. Where it fails and the student is confident, the student's own prediction is the label. Without
-    predictions it is Confident-GNMax.
+    The test looks at the largest surplus of votes over M p: the student's class probabilities times the number of all
+    votes, rounded to integers. Where the test fails and the student is confident, the student's own prediction is the
+    label. Without predictions, this mechanism is Confident-GNMax.
 
     Formal guarantee: as for `ConfidentGNMax`. The student learned from earlier releases and public queries only, so
     M p is a public number that is subtracted from the votes: the largest difference moves by at most r.
@@ -251,7 +252,7 @@ class InteractiveGNMax(ConfidentGNMax):
         _validate.between("min_confidence", self.min_confidence, 0, 1)
 
     def answers(self, noisy: NDArray[np.float64], predictions: NDArray[Any] | None = None) -> NDArray[np.int64]:
-        """Answers to the questions; see `LabelVotes.answers`."""
+        """Answers to the queries; see `LabelVotes.answers`."""
         labels = super().answers(noisy, predictions)
         if predictions is None:
             return labels

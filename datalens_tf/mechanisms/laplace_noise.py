@@ -1,4 +1,4 @@
-"""Laplace noise for LNMax, exact and integer as `noise.RoundedGaussianNoise` is."""
+"""Laplace noise for LNMax, exact and integer like `noise.RoundedGaussianNoise`."""
 
 import math
 import os
@@ -20,9 +20,9 @@ def laplace_scale(stddev: float) -> float:
 class RoundedLaplaceNoise(noise.NoiseSource):
     """Laplace noise of infinite precision, rounded to integers, from the operating system's cryptographic generator.
 
-    Formal guarantee: votes are integers f, so f + round(X) = round(f + X): the release is the Laplace mechanism's,
-    rounded, which is post-processing of it. That holds for every accountant, with no floating-point number in the
-    result. How X is decided is described at `RoundedGaussianNoise`.
+    Formal guarantee: votes are integers f, so f + round(X) = round(f + X). The release is the Laplace mechanism's
+    result, rounded, and rounding is post-processing. So the guarantee holds for every accountant, with no
+    floating-point number in the result. `RoundedGaussianNoise` describes how X is decided.
     """
 
     is_secure = True

@@ -1,6 +1,6 @@
 """The release of DP-MERF (Harder, Adamczewski and Park 2021): class-wise means of random Fourier features, once.
 
-TensorFlow is imported where features are computed: to price a mechanism must not take its seconds of import.
+TensorFlow is imported only where features are computed: pricing a mechanism must not take the seconds of its import.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from datalens_tf.mechanisms.noise import NoiseSource
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
-# Features are truncated towards zero to multiples of this: sums are integers, exact in float64, and no norm grows.
-_ONE = 2**24  # of its steps
+# Features are truncated towards zero to multiples of _GRID: sums are integers, exact in float64, and no norm grows.
+_ONE = 2**24  # steps of the grid
 _GRID = 1 / _ONE
-_LARGEST_COUNT_ERROR = 50  # Its reciprocal is the largest noise on a number of records that is aimed at, as a share.
+_LARGEST_COUNT_ERROR = 50  # The noise on a number of records should be at most 1 / 50 of that number.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class RandomFourierFeatures:
       num_features: D, even.
       bandwidths: standard deviations of the Gaussian kernels, in units of the l2 distance between images.
       dimension: numbers per image.
-      seed: of W.
+      seed: seed of W.
     """
 
     num_features: int
@@ -73,27 +73,29 @@ class MeanEmbedding:
     """Per class, the sum of its records' features and their number, with Gaussian noise: one release.
 
     A record of class y adds (phi(x), 1) to row y of an array [Y, D + 1]. The noise on numbers is 1 / c times that on
-    features, as if c were added in place of 1. Formal guarantee, lengths being those of (features, c times number):
+    features, as if c were added in place of 1. Formal guarantee, where lengths are those of (features, c times number):
 
-    - Replacing one record changes the array by at most 2: in one row by |phi(x) - phi(x')| <= 2, the number stays; or,
-      where the label changes, by (phi(x), c) in one row and (phi(x'), c) in another, sqrt(2 (1 + c^2)) <= 2. With
-      c = 1, the numbers of records per class, which the published implementations take as known, cost nothing.
-    - Adding or removing one changes it by at most sqrt(1 + c^2). There a smaller c costs less, and leaves the numbers
-      noise of sqrt(1 + c^2) / c times the noise multiplier: see `count_weight_for`.
+    - Replacing one record changes the array by at most 2. If the label stays, one row changes by
+      |phi(x) - phi(x')| <= 2, and its number stays. If the label changes, one row changes by (phi(x), c) and another by
+      (phi(x'), c), together by sqrt(2 (1 + c^2)) <= 2. With c = 1, the numbers of records per class cost nothing; the
+      published implementations take these numbers as known.
+    - Adding or removing one changes the array by at most sqrt(1 + c^2). Under this relation a smaller c costs less, and
+      leaves the numbers noise of sqrt(1 + c^2) / c times the noise multiplier: see `count_weight_for`.
 
-    A record may be anything. Features are truncated towards zero to a grid; those of a record that would be longer than
-    1 after it, or not finite, are zero, and the record counts. One whose label is no class contributes nothing.
+    A record may be anything. Features are truncated towards zero to a grid. If the features of a record are longer than
+    1 after that, or not finite, they become zero, and the record counts. A record whose label is no class contributes
+    nothing.
 
     Where units of several records are protected, a record of a unit with m records adds (phi(x), 1) / m, so a unit adds
-    the average of its records. Rounded, it adds features f_y and a number n_y >= |f_y| to row y, with sum n_y <= 1, be
-    its records few, many, or none. So replacing one unit changes the array's square length by at most
-    sum (n_y + n'_y)^2 + (n_y - n'_y)^2 = 2 sum (n_y^2 + n'_y^2) <= 4, and adding one by (1 + c^2) sum n_y^2 <= 1 + c^2:
-    the sensitivities are those of one record.
+    the average of its records. After rounding, a unit adds features f_y and a number n_y >= |f_y| to row y, with
+    sum n_y <= 1, whether it has few records, many, or none. The square length of the change is therefore at most
+    sum (n_y + n'_y)^2 + (n_y - n'_y)^2 = 2 sum (n_y^2 + n'_y^2) <= 4 when one unit is replaced, and at most
+    (1 + c^2) sum n_y^2 <= 1 + c^2 when one is added. So the sensitivities are those of one record.
 
     Attributes:
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
-      adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
-      discrete: whether the noise is discrete Gaussian, as that of several owners is; of this, only the price.
+      adjacency: the relation that the sensitivity is for, `replace-one` or `add-or-remove-one`.
+      discrete: whether the noise is discrete Gaussian, like that of several owners. Here this decides only the price.
       count_weight: c, in (0, 1].
     """
 
@@ -153,7 +155,7 @@ class MeanEmbedding:
           num_classes: Y.
 
         Raises:
-          InvalidArgumentError: arrays of other shapes, in which a record would have no row of its own.
+          InvalidArgumentError: the arrays have other shapes, in which a record would have no row of its own.
         """
         total: NDArray[np.float64] | None = None
         for features, labels, sizes in batches:
@@ -169,7 +171,7 @@ class MeanEmbedding:
         return _validate.known("batches", total, "to have records")
 
     def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
-        """Adds the noise: the one private step. Charge first; `index` is the charge's.
+        """Adds the noise: the one private step. Charge first; `index` is the index of the charge.
 
         Returns:
           float64 [Y, D + 1], in units of the grid; may be stored and published.
@@ -186,7 +188,7 @@ class MeanEmbedding:
 
     @staticmethod
     def means(noisy: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Mean features per class, float32 [Y, D]: post-processing. A class whose noisy number is below 1 counts 1."""
+        """Mean features per class, float32 [Y, D]: post-processing. A noisy number below 1 is taken as 1."""
         means: NDArray[np.float64] = noisy[:, :-1] / np.maximum(noisy[:, -1:], 1 / _GRID)
         return means.astype(np.float32)
 
@@ -207,13 +209,14 @@ class MeanEmbedding:
 def count_weight_for(dimension: int, records_per_class: float, noise_multiplier: float) -> float:
     """The weight c of numbers of records under `add-or-remove-one`: a function of public numbers alone.
 
-    A mean's squared error is about (1 + c^2) (D + 1 / c^2) times a constant, which c = D^(-1/4) makes smallest. That
-    is too little where records are few: the number's own noise, z sqrt(1 + c^2) / c, should stay below a fiftieth of
-    what a class has. c = 1 is enough in any case: more would cost the sums more than it tells of the numbers.
+    A mean's squared error is about (1 + c^2) (D + 1 / c^2) times a constant, and c = D^(-1/4) makes it smallest. This c
+    is too small where records are few: the number's own noise, z sqrt(1 + c^2) / c, should stay below a fiftieth of the
+    number of records in a class. c = 1 is enough in any case: a larger c would cost the sums more than it tells about
+    the numbers.
 
     Args:
       dimension: D.
-      records_per_class: what is publicly known of it.
+      records_per_class: what is publicly known about the number of records in a class.
       noise_multiplier: z of the release.
     """
     enough = _LARGEST_COUNT_ERROR * noise_multiplier / records_per_class

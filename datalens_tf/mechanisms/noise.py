@@ -1,7 +1,7 @@
 """Sources of the privacy noise.
 
-The noise is the secret on which the guarantee rests: whoever can predict it subtracts it. It therefore comes from the
-operating system's entropy and has no seed; the seeded source exists for tests and says that it is insecure.
+The noise is the secret on which the guarantee rests: an attacker who can predict it can subtract it. It therefore comes
+from the operating system's entropy and has no seed; the seeded source exists for tests and says that it is insecure.
 """
 
 import abc
@@ -26,7 +26,7 @@ class NoiseSource(abc.ABC):
     Attributes:
       is_secure: whether the noise is unpredictable; if not, nothing released with it is private.
       description: one phrase for the privacy statement.
-      caveat: sentences for it about what the analysis assumes of the noise.
+      caveat: sentences for the statement about what the analysis assumes of the noise.
     """
 
     is_secure: bool
@@ -47,7 +47,7 @@ class NoiseSource(abc.ABC):
         """
 
 
-# From tail probabilities to the numbers beyond which the tails begin.
+# Maps tail probabilities to the numbers beyond which the tails begin.
 _Quantile = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 # Noise beyond 2^7 standard deviations has probability 0 for all purposes, so float64 holds all sums as integers.
@@ -58,14 +58,15 @@ class RoundedGaussianNoise(NoiseSource):
     """Gaussian noise of infinite precision, rounded to integers, from the operating system's cryptographic generator.
 
     Formal guarantee: votes are integers f, so f + round(X) = round(f + X) for every real X that is not half an integer.
-    With X ~ N(0, stddev^2) the release is therefore the Gaussian mechanism's, rounded: post-processing of it, with at
-    most its privacy loss, by every accountant, for any number of adaptively composed releases. (The discrete Gaussian
-    of Canonne, Kamath and Steinke 2020 has this for Renyi accounting only.)
+    With X ~ N(0, stddev^2) the release is therefore the Gaussian mechanism's result, rounded. Rounding is
+    post-processing, so the release has at most that mechanism's privacy loss, by every accountant, for any number of
+    adaptively composed releases. (The discrete Gaussian of Canonne, Kamath and Steinke 2020 has this property for Renyi
+    accounting only.)
 
     Exactness: X is decided by a sign bit and by infinitely many bits of its tail probability, of which 63 are drawn
-    first. Where float64's quantile, with all its error, leaves no doubt about the integer, it is taken; else further
-    bits are drawn and the question is decided in multi-precision arithmetic. No float's rounding shows in the result.
-    No seed influences it, not even of a process that seeds every other generator; `index` is ignored.
+    first. Where float64's quantile, with all its error, leaves no doubt about the integer, that integer is taken.
+    Otherwise further bits are drawn, and multi-precision arithmetic decides. No float's rounding shows in the result.
+    No seed influences the noise, not even in a process that seeds every other generator; `index` is ignored.
     """
 
     is_secure = True
@@ -75,7 +76,7 @@ class RoundedGaussianNoise(NoiseSource):
               "of the Gaussian mechanism holds for it as it is, and no floating-point number shows in it.")
 
     def draw(self, shape: Sequence[int], stddev: float, index: int) -> NDArray[np.float64]:
-        """Draws integers, see `NoiseSource.draw`. Refuses a stddev that float64 could not add exactly."""
+        """Draws integers; see `NoiseSource.draw`. Refuses a stddev whose noise float64 could not add exactly."""
         _check_stddev(stddev)
         _validate.require(stddev <= _LARGEST_EXACT, "stddev", stddev, f"<= {_LARGEST_EXACT:g} for exact noise")
         if stddev == 0:
@@ -111,8 +112,8 @@ def _rounded_quantiles(bits: NDArray[np.uint64], scale: float, quantile: _Quanti
                        largest_sure: float = 9) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """round(x) for P[X > x] in [bits, bits + 1) * 2^-64, and whether float64 could be sure of it."""
     tail = bits.astype(np.float64)
-    # Decreasing in the tail probability: the ends of the interval of what further bits may make of it. float64 has
-    # them and their quantile within 1e-14 of the scale; a hundred times that is left.
+    # The quantile decreases in the tail probability. These are its values at the ends of the interval that further bits
+    # can reach, computed by float64 within 1e-14 of the scale; the margin is a hundred times that.
     with np.errstate(divide="ignore"):
         high, low = (scale * quantile(np.minimum(end * 2.0**-64, 0.5)) for end in (tail, tail + 1))
     margin = 1e-12 * scale
@@ -122,9 +123,9 @@ def _rounded_quantiles(bits: NDArray[np.uint64], scale: float, quantile: _Quanti
 
 def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes],
                     tail: Callable[[Any], Any] = _gaussian_tail, near: int | None = None) -> int:
-    """round(x) for P[X > x] = 0.0bits..., whose further bits are drawn until they decide it.
+    """round(x) for P[X > x] = 0.0bits...; further bits are drawn until they decide the integer.
 
-    It is looked for around `near` first, which float64 says it is. Where it is not there, it is found all the same.
+    The integer is searched for around `near` first, which is float64's result. If it is not there, it is still found.
     """
     import mpmath
 
@@ -137,7 +138,7 @@ def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes],
                 """P[X > integer + 1/2]."""
                 return tail((integer + mpmath.mpf(1) / 2) / mpmath.mpf(scale))
 
-            # x is rounded to k where beyond(k) < tail probability < beyond(k - 1), which decreases in k.
+            # x is rounded to k where beyond(k) < tail probability < beyond(k - 1); beyond(k) decreases in k.
             first, last = 0, max(2, math.ceil(scale * length))
             if near is not None:
                 first = near - around if near > around and beyond(near - around - 1) > low else first
@@ -153,7 +154,7 @@ def _exact_quantile(bits: int, scale: float, entropy: Callable[[int], bytes],
 class SecureGaussianNoise(NoiseSource):
     """Gaussian noise from the operating system's cryptographic generator (`os.urandom`), by inversion in float64.
 
-    No seed influences it, not even of a process that seeds every other generator; `index` is ignored.
+    No seed influences the noise, not even in a process that seeds every other generator; `index` is ignored.
     """
 
     is_secure = True
@@ -173,7 +174,7 @@ class SecureGaussianNoise(NoiseSource):
 
 
 class InsecureSeededNoise(NoiseSource):
-    """Predictable noise, a function of (seed, index). For tests only: whatever uses it is NOT PRIVATE."""
+    """Predictable noise, a function of (seed, index). For tests only: anything released with it is NOT PRIVATE."""
 
     is_secure = False
     description = "predictable: a fixed seed, for tests only"
@@ -209,10 +210,10 @@ def noise_source(config: NoiseSettings) -> NoiseSource:
 
 
 class SecretStream:
-    """Randomness that nobody can know or predict, whatever of it becomes known: all of it is `os.urandom`'s.
+    """Randomness that nobody can know or predict, even if part of it becomes known: all of it is from `os.urandom`.
 
-    The part of `np.random.Generator` that sampling, batches, dropout and instance noise need. numpy's own generators
-    are not cryptographic: who sees some of their numbers can compute the others.
+    This is the part of `np.random.Generator` that sampling, batches, dropout and instance noise need. numpy's own
+    generators are not cryptographic: an observer of some of their numbers can compute the others.
     """
 
     def random(self, size: int | Sequence[int], dtype: type[np.floating[Any]] = np.float64) -> NDArray[Any]:
@@ -246,20 +247,20 @@ def _shape(size: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def secret_stream(config: NoiseSettings, *path: str | int) -> SecretStream | np.random.Generator:
-    """Randomness that nobody knows, such as who is sampled; without a seed but in tests that say so."""
+    """Randomness that nobody may know, for sampling for example; it has a seed only in tests that say so."""
     if config.insecure_noise_seed is not None:
         return rng.stream(config.insecure_noise_seed, *path)
     return SecretStream()
 
 
 def poisson_sample(config: NoiseSettings, count: int, probability: float, *path: str | int) -> NDArray[np.int64]:
-    """Draws who of `count` takes part: each with this probability, to 2^-53 and never more, independently.
+    """Draws who of `count` take part, each with this probability, to 2^-53 and never more, independently.
 
     Args:
-      config: whose `secret_stream` decides.
-      count: of records or users.
+      config: settings whose `secret_stream` decides.
+      count: number of records or users.
       probability: q in (0, 1].
-      path: of the stream in tests.
+      path: path of the stream in tests.
 
     Returns:
       Indices int64, ascending. They are private.
@@ -269,6 +270,6 @@ def poisson_sample(config: NoiseSettings, count: int, probability: float, *path:
 
 
 def _check_stddev(stddev: float) -> None:
-    """A finite number >= 0."""
+    """Refuses a standard deviation that is not a finite number >= 0."""
     _validate.real("stddev", stddev)
     _validate.require(stddev >= 0, "stddev", stddev, ">= 0")

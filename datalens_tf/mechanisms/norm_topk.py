@@ -4,7 +4,7 @@
 (The paper's pseudo-code compares with k |g|; its text, and its sensitivity of sqrt(k) C, need the squares.)
 
 The paper's second variant (table 9) keeps a fixed share of the coordinates. It saves no noise: a gradient whose
-non-zero coordinates are few enough is kept whole, with norm C, so its sensitivity is C, whatever the share.
+non-zero coordinates are few enough is kept whole, with norm C, so this variant's sensitivity is C, whatever the share.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ _LEADING_BITS = 13  # of a float32's magnitude: the exponent and the first bits 
 
 
 def norm_topk(vector: NDArray[np.float32], k: float, *, norm_bound: float = math.inf) -> NDArray[np.float32]:
-    """The vector's largest coordinates, the squares of which add up to at most k |vector|^2; all others become 0.
+    """The vector's largest coordinates, whose squares add up to at most k |vector|^2; all others become 0.
 
-    Of equal magnitudes, the first are kept. The order is found without sorting: coordinates are counted by the leading
-    bits of their magnitudes, and only those that share the leading bits of the last one to fit are sorted.
+    Among equal magnitudes, the first are kept. The order is found without sorting: coordinates are counted by the
+    leading bits of their magnitudes. Only those that share the leading bits of the last one that fits are sorted.
 
     Formal guarantee: the result's l2 norm is at most sqrt(k) min(|vector|, norm_bound), where squares are added up in
     float64: exact for integers below 2^20 whose norm is at most 2^26. A vector that is not finite becomes 0.
@@ -31,7 +31,7 @@ def norm_topk(vector: NDArray[np.float32], k: float, *, norm_bound: float = math
     Args:
       vector: float32 [d].
       k: in (0, 1]; 1 keeps all coordinates.
-      norm_bound: |vector| is taken for this if it is larger, as rounding may leave it after clipping. No matter at k=1.
+      norm_bound: replaces |vector| if that is larger, as rounding may leave it after clipping. No effect at k = 1.
     """
     _validate.between("k", k, 0, 1, open_low=True)
     _validate.require(vector.dtype == np.float32, "vector.dtype", vector.dtype, "to be float32")
@@ -44,7 +44,7 @@ def norm_topk(vector: NDArray[np.float32], k: float, *, norm_bound: float = math
     # The bits of floats >= 0 are ordered as the floats are.
     leading = (np.abs(vector).view(np.int32) >> (31 - _LEADING_BITS)).astype(np.intp)
     by_leading = np.bincount(leading, weights=squares, minlength=1)
-    from_above = np.cumsum(by_leading[::-1])[::-1]  # of all magnitudes with these leading bits, or larger ones
+    from_above = np.cumsum(by_leading[::-1])[::-1]  # of all magnitudes with these leading bits or larger ones
     too_much = np.flatnonzero(from_above > target)
     if not too_much.size:  # Rounding at its worst: k is nearly 1.
         return vector
@@ -59,20 +59,20 @@ def norm_topk(vector: NDArray[np.float32], k: float, *, norm_bound: float = math
 
 
 def dimension_topk(vector: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-    """The vector's `count` coordinates of largest magnitude, of equal ones the first; all others become 0.
+    """The vector's `count` coordinates of largest magnitude; all others become 0.
 
-    A vector that is not finite becomes 0.
+    Among equal magnitudes, the first are kept. A vector that is not finite becomes 0.
 
     Args:
       vector: float32 [d].
-      count: how many to keep, >= 0; of a vector with fewer, all.
+      count: how many coordinates to keep, >= 0; a vector that has fewer is kept whole.
     """
     if not np.isfinite(vector).all():
         return np.zeros_like(vector)
     if count >= len(vector):
         return vector
     magnitudes = np.abs(vector)
-    # The smallest magnitude that may be kept; larger ones are fewer than count.
+    # The smallest magnitude that may be kept; fewer than `count` are larger.
     least = np.partition(magnitudes, len(vector) - count)[len(vector) - count] if count else np.inf
     keep = magnitudes > least
     keep[np.flatnonzero(magnitudes == least)[:count - np.count_nonzero(keep)]] = True
@@ -83,14 +83,14 @@ def dimension_topk(vector: NDArray[np.float32], count: int) -> NDArray[np.float3
 class NormTopKSum(GaussianSum):
     """`GaussianSum` of vectors that are clipped, and then keep their largest coordinates only (algorithm 4).
 
-    Formal guarantee: what is selected from are integers, in units of the grid of `GaussianSum`, so that squares are
-    added up exactly. The selected vector is at most sqrt(top_k_norm) clip_norm long, and that is the sensitivity to
-    adding or removing a record; the noise's standard deviation is noise_multiplier times that. With top_k_norm = 1 and
+    Formal guarantee: coordinates are selected from integers, in units of the grid of `GaussianSum`, so that squares are
+    added up exactly. The selected vector is at most sqrt(top_k_norm) clip_norm long. This length is the sensitivity to
+    adding or removing a record; the noise's standard deviation is noise_multiplier times it. With top_k_norm = 1 and
     top_k_dimensions = 1 this is `GaussianSum`: plain DP-SGD.
 
     Attributes:
-      top_k_norm: k in (0, 1], the part of the squared norm that is kept at most.
-      top_k_dimensions: the share of the coordinates that is kept, in (0, 1]. Without an effect on the sensitivity.
+      top_k_norm: k in (0, 1], the largest part of the squared norm that is kept.
+      top_k_dimensions: the share of the coordinates that is kept, in (0, 1]. It has no effect on the sensitivity.
     """
 
     top_k_norm: float = 1.0

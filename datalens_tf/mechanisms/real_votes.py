@@ -1,6 +1,6 @@
 """The release of PATE-GAN (Jordon, Yoon and van der Schaar 2019): how many teachers take a synthetic image for real.
 
-TensorFlow is imported where votes are computed: to price a mechanism must not take its seconds of import.
+TensorFlow is imported only where votes are computed: pricing a mechanism must not take the seconds of its import.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if typing.TYPE_CHECKING:
 class RealVotes(Mechanism):
     """Every teacher says of each of m synthetic images whether it is real; the counts are released with Gaussian noise.
 
-    Formal guarantee: replacing one record changes the answers of one teacher. It adds 0 or 1 to each of m counts,
-    whatever its network makes of the images, NaN included, so the counts jointly move by at most sqrt(m) in l2 norm. A
-    step is one Gaussian mechanism with noise multiplier sigma / sqrt(m), whatever the votes are: neither the noise nor
-    its price depends on how clear the majority is. The paper adds Laplace noise to the counts and lets the moments
-    accountant of PATE look at the votes; that epsilon is a function of the data, hence no guarantee one may publish.
+    Formal guarantee: replacing one record changes the answers of one teacher. That teacher adds 0 or 1 to each of m
+    counts, whatever its network makes of the images, NaN included, so the counts jointly move by at most sqrt(m) in l2
+    norm. A step is one Gaussian mechanism with noise multiplier sigma / sqrt(m), whatever the votes are: neither the
+    noise nor its price depends on how clear the majority is. The paper adds Laplace noise to the counts and lets the
+    moments accountant of PATE look at the votes. The epsilon that results is a function of the data, so it is not a
+    guarantee that one may publish.
 
     Attributes:
       num_teachers: number of teachers N.
@@ -54,7 +55,7 @@ class RealVotes(Mechanism):
         return self.compress(teachers.logits_of_each(images, labels)[..., None], seeds)
 
     def compress(self, gradients: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
-        """1 where a logit (of "this image is real") is above 0, else 0; what is no number counts as "fake"."""
+        """1 where a logit (of "this image is real") is above 0, else 0; NaN counts as "fake"."""
         import tensorflow as tf
 
         return tf.cast(tf.convert_to_tensor(gradients, tf.float32) > 0.0, tf.float32)

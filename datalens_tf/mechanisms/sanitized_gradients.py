@@ -1,31 +1,31 @@
 """GS-WGAN's release in a step: one sampled discriminator's clipped gradients for a batch of images, with noise.
 
 Source: Chen, Orekondy and Fritz, "GS-WGAN: A Gradient-Sanitized Approach for Learning Differentially Private
-Generators", NeurIPS 2020, section 4. What a step costs is not what the paper says.
+Generators", NeurIPS 2020, section 4. A step does not cost what the paper says.
 
-The sensitivity. Records are dealt to N discriminators, and one that is picked uniformly answers for all m images of a
-batch. Replacing a record changes nothing unless its discriminator is picked, with probability q = 1/N; then all m
-gradients may change, each by at most 2C. The joint release changes by at most 2 C sqrt(m) in l2 norm: a step is one
-Gaussian mechanism with this sensitivity, on one of N parts. It is not m Gaussian mechanisms with sensitivity 2C, each
-with a sample of its own, which is what the authors' code charges: all m gradients come from one pick. With their
-settings (sigma = 1.07 times 2C, m = 32, N = 1,000, 20,000 steps, delta = 1e-5) that accounting says epsilon = 10. Steps
-like these, where states are as below, cost 346.7.
+The sensitivity. Records are dealt to N discriminators. One of them, picked uniformly, answers for all m images of a
+batch. Replacing a record changes nothing unless its discriminator is picked, with probability q = 1/N. Then all m
+gradients may change, each by at most 2C, and the joint release changes by at most 2 C sqrt(m) in l2 norm. So a step is
+one Gaussian mechanism with this sensitivity, on one of N parts. The authors' code charges m Gaussian mechanisms with
+sensitivity 2C instead, each with a sample of its own, although all m gradients come from one pick. With their settings
+(sigma = 1.07 times 2C, m = 32, N = 1,000, 20,000 steps, delta = 1e-5) their accounting says epsilon = 10. Steps with
+these settings, and with states as below, cost 346.7.
 
 The sampling. Given all that was released before, the outputs of a step are distributed as (1 - q) A + q B, and on
 neighbouring data as (1 - q) A + q B'. A is the mixture of what the N - 1 other discriminators answer. All answers are
-Gaussians whose means are at most C sqrt(m) long, so any two are at most one sensitivity apart. That is sampling one of
-N "records", the partitions, without replacement, where neighbours differ in one: Wang, Balle and Kasiviswanathan 2019
-for `rdp` (theorem 27, in dp_accounting), `bounds.fixed_size_sampling` for `pld`. A need not be B, as it
+Gaussians whose means are at most C sqrt(m) long, so any two are at most one sensitivity apart. This is sampling one of
+N "records", the partitions, without replacement, where neighbours differ in one. `rdp` prices it by Wang, Balle and
+Kasiviswanathan 2019 (theorem 27, in dp_accounting), and `pld` by `bounds.fixed_size_sampling`. A need not be B, as it
 would be for records that are added or removed.
 
-The state. "Given all that was released before" is where the published algorithm has no proof: there, the picked
-discriminator keeps the steps that it trained, so its state carries who was picked, secretly, earlier. What was released
-says something about earlier picks, and something else on neighbouring data. Then A differs between neighbours, too, and
-the bound of one step says nothing about many. Whoever uses this class must keep discriminators' states functions of
-their own records, of public randomness and of earlier releases, never of a pick: train them by a public schedule, and
-let the one that is picked answer without a trace (the method GS-WGAN).
+The state. The published algorithm has no proof for the condition "given all that was released before". There, the
+picked discriminator keeps the steps that it trained, so its state carries the secret picks of earlier steps. What was
+released says something about earlier picks, and something else on neighbouring data. Then A differs between neighbours
+as well, and the bound of one step says nothing about many. Users of this class must keep each discriminator's state a
+function of its own records, of public randomness and of earlier releases, never of a pick: train discriminators by a
+public schedule, and let the picked one answer without a trace (the method GS-WGAN).
 
-TensorFlow is imported where vectors are clipped: to price a mechanism must not take its seconds of import.
+TensorFlow is imported only where vectors are clipped: pricing a mechanism must not take the seconds of its import.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if typing.TYPE_CHECKING:
 class SanitizedGradients:
     """Gradients of one of N discriminators with respect to m images, each clipped to an l2 norm, with Gaussian noise.
 
-    With N = 1 it is the one that there is, or one that everybody knows: a Gaussian release without sampling.
+    With N = 1, there is one discriminator, or everybody knows which one answers: a Gaussian release without sampling.
 
-    Formal guarantee: see the module. A clipped gradient is truncated to a grid of 2^-20 clip norms and never longer
+    Formal guarantee: see the module. A clipped gradient is truncated to a grid of 2^-20 clip norms and is never longer
     than `clip_norm`, whatever it was (`GaussianSum.clip`); noise is rounded to the same grid. Neighbouring data sets
     differ in one replaced record.
 
@@ -61,8 +61,8 @@ class SanitizedGradients:
       clip_norm: largest l2 norm C of the gradient for one image.
       noise_multiplier: standard deviation of the noise divided by the joint sensitivity; 0 for none, and then
         `dp_event` is a non-private event.
-      num_images: m, images of a step.
-      num_discriminators: N, of which one is picked uniformly and secretly.
+      num_images: m, number of images of a step.
+      num_discriminators: N, number of discriminators, of which one is picked uniformly and secretly.
     """
 
     clip_norm: float
@@ -76,13 +76,13 @@ class SanitizedGradients:
         _validate.integer("num_images", self.num_images, at_least=1)
         _validate.integer("num_discriminators", self.num_discriminators, at_least=1)
         _validate.real("noise_multiplier", self.noise_multiplier)
-        object.__setattr__(self, "_one", GaussianSum(  # With the noise in units of what one image's gradient can do.
+        object.__setattr__(self, "_one", GaussianSum(  # With the noise in units of one image's sensitivity.
             clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier * math.sqrt(self.num_images),
             adjacency="replace-one"))
 
     @property
     def l2_sensitivity(self) -> float:
-        """Largest l2 change of all m gradients jointly when a record of the one that answers is replaced: 2 C sqrt(m).
+        """Largest l2 change of all m gradients jointly when a record of the picked one is replaced: 2 C sqrt(m).
 
         It is also the largest distance between any two discriminators' answers.
         """
@@ -109,7 +109,7 @@ class SanitizedGradients:
           float64 [m, d], in the gradients' units; may be published.
 
         Raises:
-          InvalidArgumentError: not m gradients, or not of the grid.
+          InvalidArgumentError: there are not m gradients, or they are not on the grid.
         """
         clipped = np.asarray(clipped)
         _validate.require(clipped.ndim == 2 and len(clipped) == self.num_images, "clipped.shape", clipped.shape,
@@ -123,7 +123,7 @@ class SanitizedGradients:
         return self._sampled(self.noise_multiplier)
 
     def event_as_published(self) -> dp_accounting.DpEvent:
-        """Cost of one step by the authors' accounting. WRONG: it is too little, see the module."""
+        """Cost of one step by the authors' accounting. WRONG: it is too low; see the module."""
         return dp_accounting.SelfComposedDpEvent(self._sampled(self._one.noise_multiplier), self.num_images)
 
     def _sampled(self, noise_multiplier: float) -> dp_accounting.DpEvent:

@@ -1,4 +1,4 @@
-"""The second moments of records' pixels, once, with noise: what a linear autoencoder is computed from.
+"""The second moments of records' pixels, released once, with noise; a linear autoencoder is computed from them.
 
 Source: Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss", STOC 2014, algorithm 1. The linear autoencoder with k
 numbers in its code that restores images best (in squared error) projects on the k leading eigenvectors of this matrix.
@@ -18,27 +18,29 @@ from datalens_tf import _validate
 from datalens_tf.mechanisms.base import ADJACENCIES, gaussian_for
 from datalens_tf.mechanisms.noise import NoiseSource
 
-_STEPS = 2**13  # of the grid, per clip_norm: a record's products are integers up to 2^26, a billion records' exact
+_STEPS = 2**13  # grid steps per clip_norm: products are integers up to 2^26, and sums over 2^27 records are exact
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecondMoment:
-    """sum of x x^T over records x of at most a given length, with Gaussian noise: one release.
+    """Sum of x x^T over records x of at most a given length, with Gaussian noise: one release.
 
     Formal guarantee: records are shortened to `clip_norm` R and truncated towards zero to a grid of 2^-13 R, so none is
-    longer than R, whatever it was, and sums are exact integers. |x x^T - x' x'^T|^2 = |x|^4 + |x'|^4 - 2 <x, x'>^2, so
+    longer than R, whatever it was, and sums are exact integers. As |x x^T - x' x'^T|^2 = |x|^4 + |x'|^4 - 2 <x, x'>^2,
     replacing one record changes the d^2 numbers by at most sqrt(2) R^2 in l2 norm, and adding or removing one by
-    |x|^2 <= R^2. A record may be any d numbers; one that has infinite ones or NaN, or is too long, contributes zeros.
+    |x|^2 <= R^2. A record may be any d numbers; one with infinite numbers or NaN, or one that is too long, contributes
+    zeros.
 
     Where units of several records are protected, a record of a unit with m records counts as x / sqrt(m), so a unit
-    adds the average of its x x^T: matrices without negative eigenvalues, in however many rows, whose trace, and so
-    whose l2 norm, is at most R^2. Two units' have no negative product, so both sensitivities are those of one record.
+    adds the average of its x x^T. This matrix has no negative eigenvalues, however many rows it comes from. Its trace,
+    and so its l2 norm, is at most R^2. The inner product of two units' matrices is not negative, so both
+    sensitivities are those of one record.
 
     Attributes:
       clip_norm: largest length R of a record, in pixel units.
       noise_multiplier: standard deviation of the noise divided by the sensitivity.
-      adjacency: `replace-one` or `add-or-remove-one`, which that sensitivity is for.
-      discrete: whether the noise is discrete Gaussian, as that of several owners is; of this, only the price.
+      adjacency: the relation that the sensitivity is for, `replace-one` or `add-or-remove-one`.
+      discrete: whether the noise is discrete Gaussian, like that of several owners. Here this decides only the price.
     """
 
     clip_norm: float
@@ -94,7 +96,7 @@ class SecondMoment:
           batches: images [n, ...] and `contributions`' sizes [n], every record once.
 
         Raises:
-          InvalidArgumentError: batches of different shapes; numpy would spread the small one over the others' numbers.
+          InvalidArgumentError: batches of different shapes; numpy would spread a small one over the others' numbers.
         """
         total: NDArray[np.float64] | None = None
         for images, sizes in batches:
@@ -106,7 +108,7 @@ class SecondMoment:
         return _validate.known("batches", total, "to have records")
 
     def privatize(self, sums: NDArray[np.float64], noise: NoiseSource, index: int) -> NDArray[np.float64]:
-        """Adds the noise: the one private step. Charge first; `index` is the charge's.
+        """Adds the noise: the one private step. Charge first; `index` is the index of the charge.
 
         Returns:
           float64 [d, d], in units of the grid's square; may be stored and published.
@@ -117,10 +119,10 @@ class SecondMoment:
         return sums + drawn
 
     def mean(self, noisy: NDArray[np.float64], count: float) -> tuple[NDArray[np.float64], float]:
-        """The mean of x x^T over so many records, float64 [d, d], symmetric; and the largest eigenvalue of its noise.
+        """The mean of x x^T over `count` records, float64 [d, d], symmetric; and the largest eigenvalue of its noise.
 
-        The latter is the edge of the semicircle: pairs of equal entries are averaged, which leaves noise of standard
-        deviation s on them, and eigenvalues of s times at most 2 sqrt(d). Post-processing.
+        That eigenvalue is the edge of the semicircle. Pairs of equal entries are averaged, which leaves noise of
+        standard deviation s on them, and eigenvalues of at most 2 sqrt(d) times s. Post-processing.
         """
         unit = self.clip_norm**2 / _STEPS**2 / count
         stddev = self.noise_multiplier * self.l2_sensitivity * unit
@@ -141,9 +143,9 @@ class SecondMoment:
 
 
 def largest_eigenvectors(matrix: NDArray[np.float64], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The largest eigenvalues of a symmetric matrix [d, d], the first the largest, and their vectors as columns.
+    """The largest eigenvalues of a symmetric matrix [d, d], in descending order, and their vectors as columns.
 
-    At most `count` of them, and d. Of a large matrix, a few take a tenth of the time of all.
+    There are `count` of them, but at most d. For a large matrix, computing a few takes a tenth of the time of all.
     """
     count = min(count, len(matrix))
     if count == 0:

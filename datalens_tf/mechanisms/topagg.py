@@ -1,6 +1,6 @@
 """TopAgg: gradient compression and aggregation of DataLens (Wang et al., 2021, Algorithms 2 and 3).
 
-TensorFlow is imported where votes are computed: to price a mechanism must not take its seconds of import.
+TensorFlow is imported only where votes are computed: pricing a mechanism must not take the seconds of its import.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def topk_stochastic_sign(
 ) -> tf.Tensor:
     """Algorithm 2, `TopkStoSignGrad`: the k largest coordinates of each row become +1 or -1, the others 0.
 
-    Of each row, takes the k coordinates of largest magnitude (ties: lowest index), clips them to [-clip, clip], divides
-    by their largest magnitude and draws +1 with probability (1 + value)/2, else -1. A row that is all zero or has a
-    value that is not finite votes 0; any other row has exactly k non-zeros.
+    Takes the k coordinates of largest magnitude of each row (ties: lowest index), clips them to [-clip, clip], divides
+    them by their largest magnitude and draws +1 with probability (1 + value)/2, else -1. A row that is all zero or has
+    a value that is not finite votes 0; any other row has exactly k non-zeros.
 
     Args:
       gradients: float32 [..., d].
@@ -61,7 +61,7 @@ def topk_sign(gradients: tf.Tensor, top_k: int) -> tf.Tensor:
       top_k: coordinates to keep per row, 1 <= k <= d.
 
     Returns:
-      float32 [..., d] with values in {-1, 0, +1}, at most k of a row other than 0: a zero has no sign, and a row with a
+      float32 [..., d] with values in {-1, 0, +1}, at most k per row other than 0. A zero has no sign, and a row with a
       value that is not finite votes 0.
     """
     import tensorflow as tf
@@ -82,7 +82,7 @@ def _largest(gradients: tf.Tensor, top_k: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _in_place(votes: tf.Tensor, indices: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """Votes [rows, k] put where their coordinates are, in zeros of this shape."""
+    """Votes [rows, k], put where their coordinates are in an array of zeros of this shape."""
     import tensorflow as tf
 
     places = indices + shape[-1] * tf.range(tf.shape(indices)[0])[:, tf.newaxis]
@@ -94,12 +94,12 @@ def _in_place(votes: tf.Tensor, indices: tf.Tensor, shape: tf.Tensor) -> tf.Tens
 class TopAgg(Mechanism):
     """Top-k stochastic signs, summed over the teachers, with Gaussian noise and a threshold.
 
-    Each of the three can be switched off (the paper's Table 7); the sensitivity is that of the k that is left.
+    Each of the three can be switched off (the paper's Table 7); the sensitivity is that of the k that remains.
 
     Attributes:
       num_teachers: number of teachers N.
       top_k: coordinates each teacher votes on, per image; d for no selection.
-      clip: per-coordinate gradient clip; None for none. Does not matter to privacy, nor to plain signs.
+      clip: per-coordinate gradient clip; None for none. It affects neither privacy nor plain signs.
       noise_stddev: standard deviation sigma of the noise on the vote sum, in votes; 0 switches the noise off, and then
         `dp_event` is a non-private event.
       vote_threshold: fraction beta of N that a noisy vote must reach to count, in [0, 1]; None for no threshold: the
@@ -178,6 +178,6 @@ class TopAgg(Mechanism):
     def dp_event(self, num_images: int) -> dp_accounting.DpEvent:
         """One Gaussian mechanism with noise multiplier sigma / (2 sqrt(k m)): the m images are released jointly.
 
-        In the paper's terms (Theorem 3) m releases of (lambda, 2 k lambda / sigma^2)-RDP each.
+        In the paper's terms (Theorem 3), these are m releases of (lambda, 2 k lambda / sigma^2)-RDP each.
         """
         return gaussian_event(self.noise_stddev, self.l2_sensitivity(num_images))

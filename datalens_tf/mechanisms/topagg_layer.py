@@ -13,13 +13,13 @@ from datalens_tf.mechanisms.topagg import TopAgg, topk_stochastic_sign
 class TopAggLayer(tf.keras.layers.Layer):
     """Compress, sum with noise, threshold: gradients of all N teachers in, one voted direction out (Algorithms 2, 3).
 
-    **For study, unless the seed stays secret.** The noise is drawn in the graph by TensorFlow's stateless generator:
-    float32, and not cryptographic. Without a `seed` every call takes a fresh one from the operating system's entropy
-    and nothing of it is stored. With a `seed` the noise is reproducible, also by anyone who reads the seed in the
+    **For study, unless the seed stays secret.** The noise is drawn in the graph by TensorFlow's stateless generator: it
+    is float32, and not cryptographic. Without a `seed`, every call takes a fresh one from the operating system's
+    entropy and stores nothing of it. With a `seed`, the noise is reproducible, also by anyone who reads the seed in the
     layer's configuration, and the output is NOT PRIVATE towards them. The layer charges no ledger. To release a
     generator use `datalens_tf.mechanisms.TopAgg` with `RoundedGaussianNoise`, which is what training does.
 
-    The first axis counts teachers, not independent examples: call the layer on all N at once; `predict` would cut them
+    The first axis counts teachers, not independent examples. Call the layer on all N at once: `predict` would cut them
     into batches and vote within each.
 
     Args:

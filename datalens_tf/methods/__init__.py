@@ -1,6 +1,6 @@
 """Methods: one file each, with its settings, presets, training and wording; and what several of them share.
 
-The package can be called, and then lists the methods, as a table that prints and iterates.
+Calling the package lists the methods, as a table that prints and iterates.
 
 Example:
   >>> import datalens_tf as dl

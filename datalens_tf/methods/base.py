@@ -41,11 +41,11 @@ if typing.TYPE_CHECKING:  # Help must not wait for numpy.
     from numpy.typing import NDArray
 
 NUM_SHIPPED_SAMPLES = 10_000
-_EXPORT = 150.0  # billions of operations that writing a generator takes as long as
+_EXPORT = 150.0  # billions of operations that take as long as writing a generator
 
 
 class Synthesizer(abc.ABC):
-    """Learns from sensitive images and hands out synthetic ones. The command line knows only this.
+    """Learns from sensitive images and hands out synthetic ones. The command line knows only this interface.
 
     Example:
       >>> from datalens_tf import DataLens, Synthesizer
@@ -60,11 +60,11 @@ class Synthesizer(abc.ABC):
 
         Args:
           images, labels: the sensitive records, in an order that does not depend on their content.
-          num_classes: number of classes Y, declared to be public: records with other labels keep their place and
-            contribute nothing. By default those of the settings, else the largest label plus one, which is read from
-            private labels and then taken to be public.
-          units: integers or text [n], of which patient, for example, each record is: all that one has are protected
-            together. By default each record is for itself.
+          num_classes: number of classes Y, declared to be public. Records with other labels keep their place and
+            contribute nothing. By default the number is that of the settings, else the largest label plus one, which is
+            read from private labels and then taken to be public.
+          units: integers or text [n] that say, for example, which patient each record belongs to. All records of one
+            unit are protected together. By default each record is a unit of its own.
         """
 
     @abc.abstractmethod
@@ -73,8 +73,8 @@ class Synthesizer(abc.ABC):
         """Draws synthetic images uint8 [num_images, H, W, C] and their labels int64 [num_images].
 
         Args:
-          num_images: how many.
-          labels: the labels to draw for; by default as equally many of each class as possible, in random order.
+          num_images: number of images.
+          labels: the labels to draw for; by default as even a mix of classes as possible, in random order.
           seed: makes the draw reproducible.
         """
 
@@ -91,13 +91,14 @@ class Synthesizer(abc.ABC):
         Args:
           directory: parent of the versions.
           version: integer >= 1 that does not exist yet.
-          step: the generator as it was after this step, with the statement of the charges until then; by default
-            that of the whole run. Not every method keeps earlier ones.
+          step: exports the generator as it was after this step, with the statement of the charges until then. By
+            default the final generator is exported, with the statement of the whole run. Not every method keeps earlier
+            generators.
           license_text: the terms under which the generator is handed out.
-          with_metrics: the card says how useful the data is, as an evaluation on real records found. Epsilon does not
-            cover that: only where those records may be shared.
-          output_warp, output_grain, output_choices: as the settings of these names, for a run that was trained
-            without; by default images are those of the run.
+          with_metrics: the card says how useful the data is, according to an evaluation on real records. Epsilon does
+            not cover the metrics: set this only where those records may be shared.
+          output_warp, output_grain, output_choices: like the settings of these names, for a run that was trained
+            without them. By default the images are those of the run.
         """
 
 
@@ -105,7 +106,7 @@ Config = TypeVar("Config", bound=MethodConfig)
 
 
 class Trained(Protocol):
-    """Result of training: a generator, as `AveragedGenerator` has it."""
+    """Result of training: a generator that can be handed out, such as an `AveragedGenerator`."""
 
     def released(self) -> Any:
         """The generator to hand out, with its `latent_dim`."""
@@ -120,7 +121,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
     Args:
       config: settings; image_shape and num_classes are filled in by `fit`.
       run_dir: the run folder; a temporary one, kept until the process ends, if None.
-      options: what changes speed only.
+      options: options that change speed only.
       callbacks: told about training.
 
     Raises:
@@ -145,16 +146,16 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
                     options: PerformanceOptions = PerformanceOptions(),
                     callbacks: Sequence[training_callbacks.Callback] = (),
                     **changes: Any) -> typing.Self:
-        """Makes a synthesizer with the settings for a data set at this epsilon, and changes."""
+        """Makes a synthesizer with the preset for a data set at this epsilon, and with `changes` to its settings."""
         config = cls.config_class.preset(name, epsilon).replace(**changes)
         return cls(config, run_dir=run_dir, options=options, callbacks=callbacks)
 
     @classmethod
     def load(cls, run_dir: _files.PathLike) -> typing.Self:
-        """A finished run.
+        """Loads a finished run.
 
         Raises:
-          CheckpointError: the folder holds none.
+          CheckpointError: the folder holds no finished run.
           LedgerError: its statement does not follow from its ledger.
         """
         folder = run_folders.RunFolder(run_dir)
@@ -171,8 +172,8 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
             images, labels, classes=classes, units=units, unit=self.config.unit or datasets.UNIT))
 
     def fit_dataset(self, dataset: datasets.Dataset) -> typing.Self:
-        """`fit` for a checked data set; continues an interrupted run of the same settings and records."""
-        if isinstance(dataset, datasets.Dataset):  # Owners check their own.
+        """`fit` for a data set; continues an interrupted run of the same settings and records."""
+        if isinstance(dataset, datasets.Dataset):  # Owners check their own records.
             dataset, _ = datasets.hold_out(datasets.sound(dataset), self.config.holdout)
         num_users = None if dataset.owners is None else len(np.unique(dataset.owners))
         num_records = self.config.known_records(dataset.num_units)
@@ -198,12 +199,12 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         return self
 
     def _tell(self, event: str, *args: Any) -> None:
-        """Calls this method of every callback."""
+        """Calls the method `event` of every callback."""
         for callback in self._callbacks:
             getattr(callback, event)(*args)
 
     def _stages(self, num_records: int) -> list[Stage]:
-        """Stages between loading and samples; estimates by public facts alone."""
+        """Stages between loading and samples, with work estimated from public facts alone."""
         del num_records
         return [Stage("train", charged=self.config.adjacency != "none")]
 
@@ -216,7 +217,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
 
     @abc.abstractmethod
     def _train(self, dataset: datasets.Dataset) -> tuple[Trained, dict[str, Any]]:
-        """Trains by `self.config` in `self.folder`, or continues; returns the generator and its privacy statement.
+        """Trains with `self.config` in `self.folder`, or continues there; returns the generator and its statement.
 
         Raises:
           TrainingInterrupted: after `request_stop`.
@@ -260,7 +261,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
 
     def _export_posed(self, poses: Mapping[str, Any], directory: _files.PathLike, version: int,
                       statement: dict[str, Any], terms: Mapping[str, str]) -> pathlib.Path:
-        """Exports the generator with these settings around it: post-processing, under the same statement."""
+        """Exports the generator wrapped in these output settings: post-processing, under the same statement."""
         loaded = exports.load_generator(self.folder.generator)
         if loaded.has_looking:
             given = " and ".join(f"--{name}={value:g}" for name, value in poses.items())
@@ -276,7 +277,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         return ledgers.PrivacyLedger.read(self.folder.ledger).content if self.folder.ledger.exists() else None
 
     def _metrics(self) -> dict[str, Any]:
-        """Findings of an evaluation of the generator."""
+        """Results of an evaluation of the generator."""
         path = result_file(self.folder.path)
         try:
             metrics: dict[str, Any] = _files.parse_json(path.read_text())
@@ -301,7 +302,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
     def _write(self, generator: Any, distribution: str, directory: _files.PathLike, statement: dict[str, Any],
                ledger: bytes | None, *, class_names: Sequence[str], images: str,
                terms: Mapping[str, str] | None = None, **options: Any) -> pathlib.Path:
-        """Writes images of latents of this distribution as a SavedModel."""
+        """Writes a generator, whose latents have this distribution, as a SavedModel."""
         model = {**self.config.data._asdict(), "class_names": class_names}
         return exports.export_generator(
             generator, directory, latent_dim=generator.latent_dim, num_classes=self.config.data.num_classes,
@@ -326,7 +327,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def train(self, step: int, charge: int) -> float:
-        """One step, paid for by the charge of this index; a method that is not private is given none.
+        """Takes one step, paid for by the charge of this index; a method that is not private is given no charge.
 
         Returns:
           The generator's loss, a function of what was released.
@@ -334,13 +335,13 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
-        """Account of the method's privacy, after so many steps that this ledger was charged for."""
+        """Account of the method's privacy after `num_steps` steps, which this ledger was charged for."""
 
     def warm_up(self, stopped: Callable[[], bool]) -> None:  # noqa: B027 (most have none)
-        """Work before the first charge; raises KeyboardInterrupt once `stopped()`. By default nothing."""
+        """Works before the first charge; raises KeyboardInterrupt once `stopped()` is true. By default does nothing."""
 
     def finish(self, private: pathlib.Path) -> None:  # noqa: B027 (most have nothing)
-        """Writes what only the owner of the records may see into the run's private folder. By default nothing."""
+        """Writes files that only the records' owner may see into the private folder. By default does nothing."""
 
 
 class LoopSynthesizer(RunSynthesizer[Config]):
@@ -348,14 +349,14 @@ class LoopSynthesizer(RunSynthesizer[Config]):
 
     @abc.abstractmethod
     def _learner(self, dataset: datasets.Dataset, noise: noises.NoiseSource) -> Learner:
-        """Learner that is trained, by `self.config`, which is resolved.
+        """The learner to train, with the resolved settings `self.config`.
 
         Raises:
-          DataError: the records are too few, or otherwise not what the method needs.
+          DataError: the records are too few, or otherwise unfit for the method.
         """
 
     def _identity(self, dataset: datasets.Dataset) -> identities.Identity:
-        """Identity that a resumed run must find again."""
+        """Identity of the data, which a resumed run must find again."""
         return identities.identity_of(dataset)
 
     def _train(self, dataset: datasets.Dataset) -> tuple[AveragedGenerator, dict[str, Any]]:
@@ -379,8 +380,8 @@ class LoopSynthesizer(RunSynthesizer[Config]):
 
 def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger: bytes | None, images: str,
                      metrics: dict[str, Any] | None = None) -> dict[str, str | bytes]:
-    """Files of an export that say what is promised, for programs, in full, and in short; and the ledger."""
-    statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a place there.
+    """Files of an export: its guarantee for programs, in full and in short, and the ledger."""
+    statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a path there.
     return {**({} if ledger is None else {verification.LEDGER: ledger}),
             "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": statements.render_text(statement),
             "MODEL_CARD.md": model_card.render_card(statement, model, metrics, images)}

@@ -67,7 +67,7 @@ class SanitizedStudent(BatchStudent):
         """Ascends the scores: `direction` [m, H, W, C] stands for their gradients."""
         with tf.GradientTape() as tape:
             images = self.generator([latents, labels], training=True)
-            # Its gradient is the vector-Jacobian product of the noisy gradients (equation 11).
+            # The gradient of this loss is the vector-Jacobian product of the noisy gradients (equation 11).
             loss = -tf.reduce_sum(images * tf.cast(direction, tf.float32)) / self._batch_size
         self.minimize(loss, tape)
         return loss
@@ -81,7 +81,7 @@ class Critics:
     Args:
       config: resolved settings.
       dataset: the records.
-      partitions: of their indices, N disjoint ones of any sizes.
+      partitions: N disjoint sets of the records' indices, of any sizes.
     """
 
     def __init__(self, config: CriticConfig, dataset: datasets.Dataset, partitions: Sequence[np.ndarray] | np.ndarray):
@@ -97,16 +97,16 @@ class Critics:
         self._gradients = tf.function(self._critic.image_gradients, autograph=False)
 
     def variables(self) -> list[tf.Variable]:
-        """All there is to save; of each, row i is of critic i."""
+        """All variables to save; row i of each belongs to critic i."""
         return list(self._state)
 
     def train(self, index: int, pool: tf.Tensor, steps: int, *purpose: str | int) -> None:
-        """Optimizer steps of one critic.
+        """Takes optimizer steps of one critic.
 
         Args:
-          index: of the critic.
+          index: index of the critic.
           pool: public fakes, [K, Y, H, W, C].
-          steps: how many.
+          steps: number of steps.
           purpose: path of the random stream for its batches.
         """
         if not steps:
@@ -116,7 +116,7 @@ class Critics:
 
     def answer(self, index: int, pool: tf.Tensor, steps: int, images: tf.Tensor, labels: tf.Tensor,
                *purpose: str | int) -> tf.Tensor:
-        """Gradients [m, d] of the images' scores by one critic, trained further for this, without a trace.
+        """Gradients [m, d] of the images' scores by a copy of one critic, which is trained further and then discarded.
 
         Args:
           index, pool, steps, purpose: as for `train`.
@@ -144,12 +144,12 @@ class CriticTraining:
 
     Args:
       config: resolved settings.
-      critic: whose weights the states hold.
+      critic: the critic whose weights the states hold.
     """
 
     def __init__(self, config: CriticConfig, critic: wasserstein.WassersteinCritic):
         self._config, self._critic = config, critic
-        self._advance = tf.function(self._advanced, reduce_retracing=True)  # Partitions of many sizes are one graph.
+        self._advance = tf.function(self._advanced, reduce_retracing=True)  # One graph for partitions of many sizes.
 
     def __call__(self, state: Sequence[tf.Tensor], images: np.ndarray, labels: np.ndarray, pool: tf.Tensor, steps: int,
                  stream: np.random.Generator | noises.SecretStream) -> list[tf.Tensor]:
@@ -159,8 +159,8 @@ class CriticTraining:
           state: weights, first moments, second moments, number of steps.
           images, labels: all records that the critic may see, [n, H, W, C] and [n].
           pool: public fakes, [K, Y, H, W, C].
-          steps: how many, at least 1.
-          stream: decides what is in the batches.
+          steps: number of steps, at least 1.
+          stream: random stream that decides what is in the batches.
         """
         size = min(self._config.critic_batch_size, len(images))
         batches = Batches(

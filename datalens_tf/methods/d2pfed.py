@@ -1,8 +1,8 @@
 """DataLens with D2P-Fed's compressor: rotated gradients in stochastic levels (DataLens paper, Algorithms 5 and 6).
 
-All but the compressor is DataLens. What deviates from the paper is in `datalens_tf/mechanisms/d2pfed.py`: levels are
-centred, gradients are rotated, and the price is that of a vote on every rotated coordinate. The noise is calibrated to
-the budget, so that methods are compared at the epsilon that holds.
+Everything but the compressor is as in DataLens. `datalens_tf/mechanisms/d2pfed.py` describes the deviations from the
+paper: levels are centred, gradients are rotated, and the price is that of a vote on every rotated coordinate. The noise
+is calibrated to the budget, so that methods are compared at an epsilon that holds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class D2PFedConfig(CompressedConfig):
 
 
 class D2PFedTeachers(PateSynthesizer[D2PFedConfig]):
-    """A `RunSynthesizer` by DataLens' training with D2P-Fed's compression; its settings are a `D2PFedConfig`."""
+    """A `RunSynthesizer` for DataLens' training with D2P-Fed's compression; its settings are a `D2PFedConfig`."""
 
     config_class = D2PFedConfig
 

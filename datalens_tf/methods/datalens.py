@@ -26,7 +26,7 @@ with epy.lazy_imports():
 
 CHOOSE_WHEN = "you want the paper's method, with 10,000 records or more and hours of time"
 PUBLISHED_AS = "DataLens"
-_FEWEST_STEPS = 50  # that the budget pays for, where the noise is not given
+_FEWEST_STEPS = 50  # that the budget pays for at least, where the noise is not given
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,10 +95,10 @@ class DataLensConfig(VotingConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> DataLensConfig:
-        """Extends `VotingConfig.for_data`: noise is the default's per teacher, or what pays for some steps at least.
+        """Extends `VotingConfig.for_data`: the default's noise per teacher, or more, to pay for some steps at least.
 
-        Fewer teachers with the same noise per teacher cost more, by the square. Where too few steps would be left, the
-        noise is calibrated to `_FEWEST_STEPS` of them.
+        With the same noise per teacher, fewer teachers cost more, by the square. Where the budget would pay for too few
+        steps, the noise is calibrated to `num_steps`, or to `_FEWEST_STEPS` where it is not given.
         """
         unit = cls()
         config = super().for_data(facts, epsilon, {
@@ -124,8 +124,8 @@ class DataLensConfig(VotingConfig):
     def preset(cls, dataset: str, epsilon: float | None) -> DataLensConfig:
         """The papers' settings for a data set.
 
-        They publish some for epsilon 1 and 10; another budget takes those of the nearer one (in ratio), and the
-        accountant decides how many steps it pays for.
+        The papers publish settings for epsilon 1 and 10. Another budget takes the settings of the nearer one (in
+        ratio), and the accountant decides how many steps it pays for.
 
         Raises:
           InvalidArgumentError: no such preset, or epsilon <= 0.
@@ -153,14 +153,14 @@ class DataLensConfig(VotingConfig):
         return 1.0 / ((self.num_owners or 1) - self.owner_tolerance)
 
 
-# How teachers are trained and what is averaged is ours: it costs no privacy. With the authors' 10 warm-up steps and 2
-# teacher steps without instance noise, teachers memorise their 15 records and the generator comes out worse.
+# Our choice, which costs no privacy: how teachers are trained, and what is averaged. With the authors' 10 warm-up steps
+# and 2 teacher steps without instance noise, teachers memorise their 15 records and the generator comes out worse.
 _TRAINING: dict[str, Any] = dict(warmup_teacher_steps=30, teacher_steps=1, instance_noise=1.0, ema_decay=0.9,
                  precision="mixed_bfloat16")
 
 
 def _presets() -> dict[tuple[str, float], DataLensConfig]:
-    """The papers' presets; the authors' commands, where they disagree with the paper's text.
+    """The papers' presets; where the authors' commands disagree with the paper's text, the commands decide.
 
     For Places365 the paper leaves out N, m, sigma and beta: these are our choice. So are the presets of CIFAR-10 and of
     the digits, which the paper does not have.
@@ -177,19 +177,20 @@ def _presets() -> dict[tuple[str, float], DataLensConfig]:
         ("celeba_gender", 10.0): (6000, 27, 500, 700.0, 0.12, None, 100),
         ("celeba_hair", 10.0): (4000, 30, 500, 700.0, 0.25, None, 100),
         ("places365", 10.0): (6000, 20, 700, 700.0, 0.12, None, 100),
-        # Ours: the papers have no colour images of this size. After Fashion-MNIST, at nearly the same cost of a step.
+        # Ours: the papers have no colour images of this size. As for Fashion-MNIST, at nearly the same cost per step.
         ("cifar10", 1.0): (4000, 15, 300, 6000.0, 0.8, 1e-5, 100),
         ("cifar10", 10.0): (4000, 15, 350, 1000.0, 0.25, 1e-5, 100),
     }
     published = {
         (dataset, epsilon): DataLensConfig(
             dataset=dataset, epsilon=epsilon, teacher_batch_size=row[1], **_TRAINING, **settings,
-            # Of 1.8 million records, which all hold a place in the partitions, 1e-5 would be 18/n.
+            # With 1.8 million records, which all hold a place in the partitions, 1e-5 would be 18/n.
             delta=1e-7 if dataset == "places365" else 1e-5)
         for (dataset, epsilon), row in table.items() for settings in [dict[str, Any](zip(columns, row))]
     }
-    # Ours, not the papers': 1,438 records of 8x8 pixels, so few teachers and epsilon 10. Chosen on as many MNIST
-    # digits reduced to 8x8, never on the digits themselves. The noise pays for 60 steps.
+    # Ours, not the papers'. There are only 1,438 records of 8x8 pixels, so teachers are few and epsilon is 10. Chosen
+    # on as many MNIST digits reduced to 8x8, never on the digits themselves. With this noise, the budget pays for 60
+    # steps.
     digits = DataLensConfig(
         dataset="digits", epsilon=10.0, num_teachers=200, top_k=32, noise_stddev=170.0, vote_threshold=0.5,
         latent_dim=8, warmup_teacher_steps=20, teacher_steps=1, instance_noise=0.5, ema_decay=0.9)
@@ -259,7 +260,7 @@ def privacy_statement(*, config: DataLensConfig, mechanism: topagg.TopAgg, ledge
 
 
 class DataLens(VotedSynthesizer[DataLensConfig]):
-    """A `RunSynthesizer` by DataLens; its settings are a `DataLensConfig`.
+    """A `RunSynthesizer` for DataLens; its settings are a `DataLensConfig`.
 
     Example:
       A real run has hundreds of teachers and steps; `from_preset` gives those of the paper.

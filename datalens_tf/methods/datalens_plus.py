@@ -1,33 +1,42 @@
 """DataLens+: a generator fitted to a few private sums, with small random warps and grain that the records choose.
 
-Releases, each of sums over all records with Gaussian noise, each once:
+Each release consists of sums over all records with Gaussian noise, and is made once:
 
 1. Per class, the sum of its images at half the resolution, and their number (`MeanEmbedding`).
 2. Per class, the sum of r r^T over differences r between its images and the released mean (`SecondMoment`).
-   Where records are few for the budget, the mean of all classes comes before 1, and 2 is of all classes together.
-   Or, where there is little noise, both for each of a few clusters of a class, once these are found: `moments`.
-3. Per class, the sum of its images' features, and their number (`MeanEmbedding`): random Fourier features of pixels,
-   and what the layers of a classifier see that learned from the Gaussians of 1 and 2 (`FeatureNetwork`).
-4. How many more records are classified right than wrong by each of a few classifiers that saw synthetic images only
+   Where records are few for the budget, the mean of all classes is released before 1, and 2 is of all classes together.
+   Where there is little noise, both are instead released for each of a few clusters of a class, once the clusters are
+   found (see `moments`).
+3. Per class, the sum of its images' features, and their number (`MeanEmbedding`). The features are random Fourier
+   features of pixels, and the layer outputs of a classifier that learned from the Gaussians of 1 and 2
+   (`FeatureNetwork`).
+4. For each of a few classifiers that saw synthetic images only, how many more records it gets right than wrong
    (`CorrectCounts`).
+
+For many colour pictures, a release takes the place of 3 and 4: what untrained networks see (see `prototypes`).
 
 Three sources of images: the Gaussians that 1 and 2 describe, without the directions that noise alone would explain
 (`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and a few images of each
-class whose pixels are fitted to it (`PrototypeGenerator`). Images are moved a
-little, which suits digits and not clothes, and get grain, which suits clothes and matters little to digits: public
-priors (`WarpedGenerator`). What to take, and how far to move it, is asked of the records by 4. All but the releases is
-post-processing.
+class whose pixels are fitted to what untrained networks saw (`PrototypeGenerator`). Images are moved a little, which
+suits digits but not clothes, and get grain, which suits clothes and matters little to digits; both are public priors
+(`WarpedGenerator`). Release 4 asks the records which source to take, and how far to move its images. Everything but the
+releases is post-processing.
 
-Privacy, for one replaced record, its label included: the sensitivities are 2 of the shortened images in 1 (and in each
-round in which clusters are found), sqrt(2) of their squares in 2 (and of those that directions are found by), 2
-features' lengths in 3, and 2 sqrt(K) for K classifiers in 4. For one that is added or removed (`adjacency`) they are
-sqrt(1 + c^2), 1, sqrt(1 + c^2) and sqrt(K), where numbers of records have the weight c; each docstring has the
-argument. The releases compose
-adaptively to one Gaussian release, exactly: with noise multipliers z_i, mu^2 = sum 1 / z_i^2. A release with noise
-multiplier z / sqrt(n) is charged as n of z, which is the same mu^2, in one line of the ledger. How many charges each
-gets is a setting, so a function of nothing that was released; what happens to z when charges are lost is in
-`training.releases`. Clips, bandwidths and the spread of warps were chosen on MNIST; numbers of
-records per class are released with the sums, not read.
+Privacy. For one replaced record, its label included, the sensitivities are:
+
+- in 1, and in each round in which clusters are found, 2 times the length that images are shortened to;
+- in 2, and in the release by which directions are found, sqrt(2) times the square of such a length;
+- in 3, 2 times the length of one record's features;
+- in 4, 2 sqrt(K) for K classifiers.
+
+For one record that is added or removed (`adjacency`), the factors 2, sqrt(2), 2 and 2 sqrt(K) become sqrt(1 + c^2), 1,
+sqrt(1 + c^2) and sqrt(K), where numbers of records have the weight c. The docstring of each mechanism has the argument.
+
+The releases compose adaptively to one Gaussian release, exactly: with noise multipliers z_i, mu^2 = sum 1 / z_i^2. A
+release with noise multiplier z / sqrt(n) is charged as n releases with z, which is the same mu^2, in one line of the
+ledger. The number of charges of each release is a setting, so it depends on nothing that was released.
+`training.releases` says what happens to z when charges are lost. Clips, bandwidths and the spread of warps were chosen
+on MNIST. Numbers of records per class are released with the sums, not read.
 """
 
 from __future__ import annotations
@@ -62,17 +71,17 @@ with epy.lazy_imports():
     from datalens_tf.training import releases as paid_releases
 
 CHOOSE_WHEN = "you want the most useful pictures for your budget, and have 1,000 records or more"
-_LARGEST = 2 * 2**30  # bytes that all classes' covariances may take, and the images of a candidate
+_LARGEST = 2 * 2**30  # bytes that all classes' covariances may take, and as many for a candidate's images
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensPlusConfig(prototypes.PrototypesConfig):
     """Settings of DataLens+: generators from private sums, warps, and a private choice among their combinations.
 
-    Those of `EmbeddingConfig` are for the source `embedding`; bandwidths and clips are for 28x28 grey images, in pixel
-    units, and other sizes scale them by the square root of the numbers in an image. Every charge costs the same. A
-    release that so many charges pay for has as much less noise: n charges of noise multiplier z are one of z / sqrt(n).
-    So the numbers of charges are shares of mu^2, and public constants.
+    The settings of `EmbeddingConfig` are for the source `embedding`. Bandwidths and clips are for 28x28 grey images, in
+    pixel units; other sizes scale them by the square root of the numbers in an image. Every charge costs the same. A
+    release that more charges pay for has less noise: n charges of noise multiplier z are one of z / sqrt(n). So the
+    numbers of charges are shares of mu^2, and public constants.
     """
 
     method: str = "datalens_plus"
@@ -164,7 +173,10 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
 
     @classmethod
     def for_budget(cls, epsilon: float | None) -> DataLensPlusConfig:
-        """Settings for a budget. From epsilon 5 on, noise hides little: clusters get the budget, an embedding none."""
+        """Settings for a budget.
+
+        From epsilon 5 on, noise hides little: clusters get the budget, and an embedding gets none.
+        """
         if epsilon is None or epsilon < 5:
             return super().for_budget(epsilon)
         return cls(epsilon=epsilon, embedding_charges=0, num_clusters=16, mean_charges=4, direction_charges=8,
@@ -187,10 +199,10 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
             return known
         # All releases together are one Gaussian release of this mu; a class's mean image has noise of 1 / signal.
         mu = self.num_charges**0.5 / _validate.known("noise_multiplier", known.noise_multiplier)
-        # Noise for an added or removed record is at least so much smaller.
+        # For an added or removed record, the noise is smaller by at least this factor.
         mu *= 2**0.5 if self.adjacency == "add-or-remove-one" else 1.0
         signal = mu * num_records / max(self.data.num_classes, _LEAST_CLASSES)
-        # Covariances have more noise the more numbers an image has; features do not.
+        # The more numbers an image has, the more noise covariances have; features do not.
         numbers = self.replace(**_SHARING).moments_dimension
         if mu * num_records < _CHOOSES:
             plan = _WITHOUT_A_CHOICE if self.data.num_classes >= _CENTRED else _OF_FEW_CLASSES
@@ -261,16 +273,17 @@ _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-# Fewer classes count as so many: there is more to say of each.
+# Fewer classes count as this many: there is more to say of each.
 _LEAST_CLASSES = 10
-# From so many classes on, what a mean of all takes from the noise of their means is more than it costs.
+# From this many classes on, a mean of all classes takes more from the noise of their means than it costs.
 _CENTRED = 4
-# Below this mu n, shares of right answers have noise of two points or more, which is what a choice would gain.
+# Below this mu n, shares of right answers have noise of two points or more, as much as a choice would gain.
 _CHOOSES = 433.0
-# From these signals on, embeddings pay, and each class has a covariance of its own as in the plan of the budget. Chosen
-# on held-out training records; the second on grey images, of so many numbers at half the resolution.
+# From the first signal on, embeddings pay. From the second on, each class has a covariance of its own, as in the plan
+# of the budget. Both were chosen on held-out training records, the second on grey images, which have _NUMBERS numbers
+# at half the resolution.
 _EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
-# Settings that these decide, and what they rest on.
+# Settings that these plans decide, and settings that the plans rest on.
 _PLAN = (*_WITH_AN_EMBEDDING, "learned_share", "prototype_charges", "prototype_cells", "num_prototypes")
 _ASSUMPTIONS = (
     "Sensitivity: {changing} one record, label included, changes the sums of features and numbers by at most "
@@ -315,7 +328,7 @@ _CLUSTERS = (" those of clusters, whichever of them had and has the record, by a
 
 
 class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
-    """A `RunSynthesizer` by DataLens+; its settings are a `DataLensPlusConfig`."""
+    """A `RunSynthesizer` for DataLens+; its settings are a `DataLensPlusConfig`."""
 
     config_class = DataLensPlusConfig
 
@@ -377,7 +390,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         return student.released()
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
-        """Features that are released: of pixels, and learned from images of the moments."""
+        """The released features: random ones of pixels, and those learned from images of the moments."""
         config = self.config
         frequencies = mean_embedding.RandomFourierFeatures(
             num_features=config.num_features, seed=config.seed, dimension=config.features_dimension,
@@ -390,7 +403,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             learned_share=config.learned_share, data=config.features_data)
 
     def _network(self, gaussians: tf.Module) -> feature_network.FeatureNetwork:
-        """The network of learned features. It is kept: a resumed run must not see others than were released."""
+        """The network of learned features, kept in a file: a resumed run must use the features that were released."""
         config, kept = self.config, self.folder.private / "feature_network.npz"
         network = feature_network.FeatureNetwork(*config.features_data, config.seed)
         if kept.exists():
@@ -417,7 +430,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
 
     def _release_work(self, num_records: int) -> list[float]:
         config, work = self.config, []
-        if config.mean_charges:  # Nearly all of it is the last one's: sums of products, their noise and eigenvectors.
+        if config.mean_charges:  # Nearly all is the last release's: sums of products, their noise, eigenvectors.
             size = config.moments_dimension
             sums = 1 if config.share_covariance or config.num_clusters > 1 else config.data.num_classes
             before = len(config.release_charges) - sum(map(bool, (
@@ -431,15 +444,15 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         return work
 
     def _classifier_work(self) -> tuple[float, float]:
-        """Billions of operations to train a small classifier, which learns in three times what seeing takes; to see."""
+        """Billions of operations to train a small classifier, and to see an image; learning takes thrice as many."""
         config, image = self.config, 6e-6 * self.config.features_dimension
         return 3 * config.selection_images * config.selection_epochs * image, image
 
     def _chosen(self, records: datasets.Dataset | Elsewhere, fitted: Fitted, releases: paid_releases.Releases
                 ) -> int | None:
-        """The candidate whose images make the best classifier of the records, as far as noise lets that be seen.
+        """The candidate whose images make the best classifier of the records, as far as can be seen through the noise.
 
-        None where interruptions burnt what it costs to see: a run must be able to end.
+        None where interruptions burnt the charges for the choice: a run must be able to end.
         """
         config, count = self.config, len(self.config.choices)
         if count == 1:
@@ -466,7 +479,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
 
 
 def _bounds(config: DataLensPlusConfig) -> dict[str, typing.Any]:
-    """Sensitivities as the statement has them, each of the least favourable release of its kind."""
+    """Sensitivities that the statement names, each that of the least favourable release of its kind."""
     def largest(*makers):
         return max(make(noise_multiplier=1.0).l2_sensitivity for make in makers)
 
@@ -487,7 +500,7 @@ class Fitted:
         self._smooth: warps.WarpedGenerator | None = None
 
     def choose(self, candidate: int) -> None:
-        """The candidate, by its place among the settings' choices, that images are drawn from."""
+        """Sets the candidate that images are drawn from, by its place among the settings' choices."""
         names, warp, grain = self._config.choices[candidate]
         shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
         self._generator = warps.WarpedGenerator(shape, sources, warp, grain)
@@ -498,7 +511,7 @@ class Fitted:
         return _validate.known("candidate", self._generator, "to be chosen first")
 
     def draw(self, count: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images uint8 [count, H, W, C] and labels [count] in turn, by a public stream of that name."""
+        """Images uint8 [count, H, W, C], and labels [count] in turn, from the public stream named `purpose`."""
         return posing.draw(self.released(), self._config.data, rng.stream(self._config.seed, purpose), count)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:

@@ -34,7 +34,7 @@ PUBLISHED_AS = "DC-GAN"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DcganConfig(MethodConfig):
-    """Settings of the conditional DC-GAN, which is not private: what all others would be without a guarantee."""
+    """Settings of the conditional DC-GAN, which is not private: what all other methods would be without a guarantee."""
 
     method: str = "dcgan"
     adjacency: str = "none"
@@ -83,7 +83,7 @@ class Gan(Learner):
         return [*self.student.variables(), *self._discriminator.variables, *self._optimizer.variables()]
 
     def train(self, step: int, charge: int | None = None) -> float:
-        """One step of both, which no charge pays for; returns the generator's loss."""
+        """Takes one step of discriminator and generator, without a charge; returns the generator's loss."""
         del charge
         stream, size = rng.stream(self._config.seed, "gan", step), self._config.batch_size
         chosen = stream.integers(0, len(self._dataset), size)
@@ -116,7 +116,7 @@ class Gan(Learner):
 
 
 class Dcgan(LoopSynthesizer[DcganConfig]):
-    """A `RunSynthesizer` by a DC-GAN; its settings are a `DcganConfig`. NOT PRIVATE."""
+    """A `RunSynthesizer` for a DC-GAN; its settings are a `DcganConfig`. NOT PRIVATE."""
 
     config_class = DcganConfig
 

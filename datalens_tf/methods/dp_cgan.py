@@ -26,7 +26,7 @@ class DpCganConfig(DpGanConfig):
 
 
 class DpCgan(DpGan):
-    """A `RunSynthesizer` by DP-CGAN; its settings are a `DpCganConfig`."""
+    """A `RunSynthesizer` for DP-CGAN; its settings are a `DpCganConfig`."""
 
     config_class = DpCganConfig
 

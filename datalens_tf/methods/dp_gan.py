@@ -2,23 +2,24 @@
 
 Sources: Xie et al. 2018 ("Differentially Private Generative Adversarial Network": Wasserstein loss, weight clipping,
 RMSProp; `--loss wasserstein --weight_clip 0.01 --optimizer rmsprop`); Bie, Kamath and Zhang 2023 ("Private GANs,
-Revisited": large batches and many discriminator steps per generator step); Abadi et al. 2016 for DP-SGD. And DP-CGAN
-(`dp_cgan`): algorithm 7 of the PrivacyVerse report, after Torkzadehmahani et al. 2019, where gradients on synthetic
-examples are clipped one by one, too, and the discriminator learns by SGD. What deviates:
+Revisited": large batches and many discriminator steps per generator step); Abadi et al. 2016 for DP-SGD. The source of
+DP-CGAN (`dp_cgan`) is algorithm 7 of the PrivacyVerse report, after Torkzadehmahani et al. 2019, in which gradients on
+synthetic examples are clipped one by one, too, and the discriminator learns by SGD. Deviations:
 
-- The report's algorithm clips by max(1, |g| C) where max(1, |g| / C) is meant, and the paper's DP-GAN clips weights
-  only and has no bound on gradients: here every example's gradient is clipped to the norm C.
+- The report's algorithm clips by max(1, |g| C) where max(1, |g| / C) is meant. The paper's DP-GAN clips weights only
+  and has no bound on gradients. Here every example's gradient is clipped to the norm C.
 - Noise is on the real path alone. Gradients on synthetic examples depend on weights that were released before, so they
   cost nothing, whether they are clipped or not.
-- A record is in a batch with probability q, independently of others (Poisson sampling), which is what is accounted for.
-  The gradient is divided by the expected size of a batch, which is public, never by the true one, which is not.
+- A record is in a batch with probability q, independently of others (Poisson sampling); the accounting is for this
+  sampling. The gradient is divided by the expected size of a batch, which is public, never by the true one, which is
+  not.
 - The discriminator has no batch normalisation, which would mix examples.
-- Noise on the discriminator's images, and a term that keeps the images of a class apart (Mao et al. 2019, "Mode
-  Seeking Generative Adversarial Networks"): without them, the generator makes one image per class. Instance noise is
-  drawn anew for each example, secretly and independently, so that which noise a record's image gets says nothing about
+- There is noise on the discriminator's images, and a term that keeps the images of a class apart (Mao et al. 2019,
+  "Mode Seeking Generative Adversarial Networks"). Without them, the generator makes one image per class. Instance noise
+  is drawn anew for each example, secretly and independently, so the noise that a record's image gets says nothing about
   which other records there are.
-- Noise is exact, from the operating system: tensorflow_privacy's optimizers draw theirs from seeded generators, so its
-  accounting is used, not its optimizers. Which records are sampled is as secret as the noise.
+- Noise is exact and comes from the operating system. The optimizers of tensorflow_privacy draw theirs from seeded
+  generators, so its accounting is used, but not its optimizers. Which records are sampled is as secret as the noise.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class DpGanConfig(BoundedConfig, MethodConfig):
     student_learning_rate: float = 5e-4
     student_beta_2: float = 0.9
     ema_decay: float = 0.99
-    # Accountants of Gaussian releases know no sampling.
+    # Accountants for Gaussian releases cannot price sampling.
     accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
 
     GROUP: typing.ClassVar[str] = "discriminators"
@@ -119,7 +120,7 @@ class DpGanConfig(BoundedConfig, MethodConfig):
                           "to be even")
 
     def mechanism(self) -> gaussian_sum.GaussianSum:
-        """A step's: a noisy sum of one gradient per record."""
+        """The mechanism of a step: a noisy sum of one gradient per record."""
         return gaussian_sum.GaussianSum(
             clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
             adjacency=self.adjacency,
@@ -153,7 +154,7 @@ class PrivateGan(SampledSums, Learner):
     Args:
       config: resolved settings.
       dataset: the records.
-      noise: of the releases.
+      noise: noise of the releases.
     """
 
     def __init__(self, config: DpGanConfig, dataset: datasets.Dataset, noise: noises.NoiseSource):
@@ -174,7 +175,7 @@ class PrivateGan(SampledSums, Learner):
         return [*self.student.variables(), *self.critic.weights, *self._optimizer.variables(), self._loss]
 
     def train(self, step: int, charge: int) -> float:
-        """One charged step of the discriminator, and of the generator where it is its turn; returns its last loss."""
+        """A charged step of the discriminator, and the generator's turn if due; returns the generator's last loss."""
         config, stream = self._config, rng.stream(self._config.seed, "gan", step)
         noisy = self.noisy_sum(step, charge) / config.batch_size
         count = config.generator_batch_size
@@ -184,7 +185,7 @@ class PrivateGan(SampledSums, Learner):
         if step % config.critic_steps == 0:
             for _ in range(config.generator_steps):
                 latents, blur = draw_latents(config, stream, count), self._blur(stream, count)
-                labels = np.tile(stream.integers(0, config.data.num_classes, count // 2), 2)  # Two images of each.
+                labels = np.tile(stream.integers(0, config.data.num_classes, count // 2), 2)  # Two per label.
                 self._loss.assign(self._teach(latents, labels, blur))
         return float(self._loss)
 
@@ -215,11 +216,11 @@ class PrivateGan(SampledSums, Learner):
     def clipped_sum(self, chosen: np.ndarray, blur: np.ndarray) -> np.ndarray:
         """Sum of the clipped gradients on these records, in units of the mechanism's grid: float64 [d].
 
-        Of units, each one's average gradient is clipped.
+        Where units are protected, each unit's average gradient is clipped.
 
         Args:
-          chosen: indices of n records; of all of some units, one unit after the other.
-          blur: what is added to each one's image, [n, H, W, C] or [n, 1, 1, 1].
+          chosen: indices of n records; with units, of all records of some units, one unit after the other.
+          blur: instance noise that is added to each record's image, [n, H, W, C] or [n, 1, 1, 1].
         """
         total, units = np.zeros(self.critic.num_parameters), self._dataset.units
         if units is None:
@@ -233,10 +234,10 @@ class PrivateGan(SampledSums, Learner):
         return total
 
     def _chunks(self, chosen: np.ndarray, blur: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-        """Blurred images and labels, as many at a time, and how many of them count."""
+        """Blurred images and labels in chunks of one size, and how many of each chunk count."""
         for start in range(0, len(chosen), _CHUNK):
             indices = chosen[start:start + _CHUNK]
-            filled = np.resize(indices, _CHUNK)  # One shape, one graph; those beyond the end count 0.
+            filled = np.resize(indices, _CHUNK)  # One shape, one graph; examples beyond the end count 0.
             noise = np.resize(blur[start:start + _CHUNK], (_CHUNK, *blur.shape[1:]))
             yield datasets.to_unit(self._dataset.images[filled]) + noise, self._dataset.labels[filled], len(indices)
 
@@ -247,7 +248,7 @@ class PrivateGan(SampledSums, Learner):
         return chosen if units is None else units.records(chosen)
 
     def _blur(self, stream: np.random.Generator | noises.SecretStream, count: int) -> np.ndarray:
-        """Instance noise for `count` images, independent."""
+        """Independent instance noise for `count` images."""
         if not self._config.instance_noise:
             return np.zeros((count, 1, 1, 1), np.float32)
         noise = stream.standard_normal((count, *self._config.data.image_shape), np.float32)
@@ -295,7 +296,7 @@ class PrivateGan(SampledSums, Learner):
 
 
 def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:
-    """Distance of images over that of their latents (Mao et al. 2019, equation 3, of means).
+    """Distance between images divided by that between their latents (Mao et al. 2019, equation 3, of means).
 
     Args:
       images: [2 n, H, W, C]; the second half has the labels of the first.
@@ -309,7 +310,7 @@ def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:
 
 
 def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
-    """The discriminator's."""
+    """The discriminator's optimizer."""
     legacy = tf.keras.optimizers.legacy
     if config.optimizer == "rmsprop":
         return legacy.RMSprop(config.learning_rate)
@@ -319,7 +320,7 @@ def _optimizer(config: DpGanConfig) -> tf.keras.optimizers.legacy.Optimizer:
 
 
 class DpGan(LoopSynthesizer[DpGanConfig]):
-    """A `RunSynthesizer` by DP-GAN; its settings are a `DpGanConfig`."""
+    """A `RunSynthesizer` for DP-GAN; its settings are a `DpGanConfig`."""
 
     config_class = DpGanConfig
 

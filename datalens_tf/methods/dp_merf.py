@@ -1,16 +1,16 @@
 """DP-MERF: a generator fitted to one private release of mean embeddings, of pixels or of a private autoencoder's codes.
 
 Source: Harder, Adamczewski and Park, "DP-MERF: Differentially Private Mean Embeddings with Random Features for
-Practical Privacy-Preserving Data Generation", AISTATS 2021. What deviates:
+Practical Privacy-Preserving Data Generation", AISTATS 2021. Deviations:
 
-- Neighbours differ in one replaced record, label included; the paper's bound 2/m is for that, too, and holds for labels
-  that change (`MeanEmbedding`). Or, with `adjacency`, in one that is added or removed.
+- Neighbours differ in one replaced record, label included. The paper's bound 2/m is for that, too, and holds for labels
+  that change (`MeanEmbedding`). With `adjacency`, neighbours can instead differ in one added or removed record.
 - Numbers of records per class are released with the embeddings, at no cost. The authors take them as known for balanced
-  data, and release them apart for others.
+  data, and release them separately for other data.
 - Noise is exact (integer features, rounded Gaussian noise), and calibrated by the exact accountant.
 - Bandwidths of the kernels are constants. The authors' code takes the median distance of records, which is private.
-- The autoencoder (`autoencoder_dim`) is linear, from one more release (`SecondMoment`). As random features are of
-  linear maps of an image, codes instead of pixels only change which maps.
+- The autoencoder (`autoencoder_dim`) is linear and is computed from one more release (`SecondMoment`). Random features
+  are of linear maps of an image, so taking codes instead of pixels changes only which maps they are.
 - The squared distance is estimated without bias: the mean square of a batch's mean embedding counts each image's own
   square, which would reward images for being alike.
 """
@@ -68,7 +68,7 @@ _CODES = (" The features are of codes of {autoencoder_dim} numbers, of an autoen
 
 
 class DpMerf(ReleasingSynthesizer[DpMerfConfig]):
-    """A `RunSynthesizer` by DP-MERF; its settings are a `DpMerfConfig`."""
+    """A `RunSynthesizer` for DP-MERF; its settings are a `DpMerfConfig`."""
 
     config_class = DpMerfConfig
 

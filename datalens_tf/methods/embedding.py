@@ -39,7 +39,7 @@ with epy.lazy_imports():
     from datalens_tf.training import sum_owners
 
 
-_THINNEST = 8  # pixels, of an image's shorter side: networks take no smaller ones
+_THINNEST = 8  # pixels of an image's shorter side: networks take no smaller images
 _RENYI = ("rdp", "classic_rdp")  # Accountants that price discrete Gaussian noise.
 
 
@@ -127,14 +127,14 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
 
     @property
     def features_data(self) -> DataSpec:
-        """Shape of such images, and the number of classes."""
+        """Shape of the averaged images, and the number of classes."""
         height, width, channels = self.data.image_shape
         square = self.features_square
         return DataSpec((-(-height // square), -(-width // square), channels), self.data.num_classes)
 
     @property
     def features_dimension(self) -> int:
-        """Numbers in such an image."""
+        """Numbers in an averaged image."""
         return math.prod(self.features_data.image_shape)
 
     @property
@@ -149,17 +149,17 @@ class EmbeddingConfig(BoundedConfig, MethodConfig):
 
     @property
     def num_optional(self) -> int:
-        """Number of the last releases that a run can do without."""
+        """Number of releases, at the end of the run, that the run can do without."""
         return 0
 
     def mechanism(self) -> mean_embedding.MeanEmbedding:
-        """Mechanism of embeddings that one charge pays for; every charge costs what that one costs."""
+        """Mechanism of embeddings that one charge pays for; every charge costs as much as this one."""
         return mean_embedding.MeanEmbedding(
             noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier), adjacency=self.adjacency,
             discrete=bool(self.num_owners))
 
     def release_mechanisms(self) -> tuple[sums.Maker, ...]:
-        """Makers of each release's mechanism, in order, of its noise multiplier. The settings must be resolved."""
+        """Makers of the releases' mechanisms, in order; each takes a noise multiplier. Settings must be resolved."""
         features = sums.means(self, self.data.num_classes, self.num_features, 1)
         return (sums.squares(self, self.autoencoder_clip_norm), features) if self.autoencoder_dim else (features,)
 
@@ -181,7 +181,7 @@ class EmbeddingStudent(AveragedGenerator):
     Args:
       config: resolved settings.
       means: released mean features per class, float32 [Y, D].
-      features: of images [n, H, W, C] in [0, 1], float32 [n, D]; differentiable.
+      features: maps images [n, H, W, C] in [0, 1] to features float32 [n, D]; differentiable.
     """
 
     def __init__(self, config: EmbeddingConfig, means: np.ndarray, features: sum_questions.Features):
@@ -222,16 +222,16 @@ _Config = TypeVar("_Config", bound=EmbeddingConfig)
 
 
 class ReleasingSynthesizer(RunSynthesizer[_Config]):
-    """Releases a few sums over all records, each once, and makes a generator of them."""
+    """Releases a few sums over all records, each once, and makes a generator from them."""
 
     @abc.abstractmethod
     def _made(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases
               ) -> tuple[Trained, statements.Guarantee]:
-        """The generator, and what the method tells of its privacy.
+        """The generator, and what the method says about its privacy.
 
         Args:
-          records: those that are of a declared class.
-          releases: through which alone the generator learns of them.
+          records: the records of declared classes.
+          releases: the releases through which alone the generator learns about the records.
         """
 
     def _train(self, dataset: datasets.Dataset | Elsewhere) -> tuple[Trained, dict[str, Any]]:
@@ -263,7 +263,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
 
     @contextlib.contextmanager
     def _computing(self, work: Sequence[float], release: int) -> Iterator[None]:
-        """The context that the exact sums of a release are computed within, given the work of all."""
+        """Context in which the exact sums of a release are computed, given the work of all releases."""
         plan = self.config.release_charges
         if release <= len(work):
             self._tell("on_progress", f"{release} of {len(plan)}", sum(work[:release - 1]) / sum(work))
@@ -275,7 +275,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
         return 2e-9 * self.config.features_dimension * self.config.num_features
 
     def _release_work(self, num_records: int) -> list[float]:
-        """Billions of operations for each release of the stage of this name, in order."""
+        """Billions of operations for each release of the stage `release`, in order."""
         return [num_records * self._features_work()]
 
     def _stages(self, num_records: int) -> list[Stage]:
@@ -286,7 +286,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
 
     def _fitted(self, records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases,
                 features: sum_questions.FeatureMap) -> tuple[mean_embedding.MeanEmbedding, EmbeddingStudent]:
-        """Releases the mean embeddings, and fits a generator to them; the mechanism that released them, and it."""
+        """Releases the mean embeddings and fits a generator to them; returns the mechanism and the generator."""
         optional = self.config.num_optional
         question = sum_questions.Embeddings(features=features, num_rows=self.config.data.num_classes)
         mechanism, noisy = releases.get(
@@ -296,7 +296,7 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
         return mechanism, student
 
     def _fit(self, student: Fittable, releases: paid_releases.Releases) -> None:
-        """All steps of a student, which cost nothing, from the snapshot if there is one."""
+        """Takes all steps of a student, which cost nothing, from the snapshot if there is one."""
         loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
              checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,
              stopped=self._stopped, stage="fit").run(student.train)
@@ -312,7 +312,7 @@ def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:
     count = features.shape[1]
     mean = tf.reduce_mean(features, 1)
     square = tf.reduce_sum(tf.square(mean), 1)
-    if count > 1:  # Each image's own square, 1 of count^2 terms, is no estimate of anything.
+    if count > 1:  # Each image's own square, 1 of count^2 terms, does not estimate anything.
         own = tf.reduce_mean(tf.reduce_sum(tf.square(features), 2), 1)
         square = (count * square - own) / (count - 1.0)
     return tf.reduce_sum(square - 2.0 * tf.reduce_sum(mean * means, 1))

@@ -1,25 +1,26 @@
 """Fed Avg GAN: users train the server's discriminator for a while, and the server averages what they changed, noisily.
 
 Source: Augenstein et al., "Generative Models for Effective ML on Private, Decentralized Datasets", ICLR 2020
-(algorithm DP-FedAvg-GAN), which GS-WGAN (Chen, Orekondy and Fritz, NeurIPS 2020, section 5.4) is compared with;
-McMahan et al. 2018 for DP-FedAvg. In each round, users who are sampled get the discriminator and the generator, take a
-few optimizer steps with the discriminator on their own records and on the generator's fakes, and send what they
-changed, clipped to an l2 norm S. The server sums, adds noise, divides, and trains the generator against the
+(algorithm DP-FedAvg-GAN), with which GS-WGAN is compared (Chen, Orekondy and Fritz, NeurIPS 2020, section 5.4);
+McMahan et al. 2018 for DP-FedAvg. In each round, users who are sampled get the discriminator and the generator. They
+take a few optimizer steps with the discriminator on their own records and on the generator's fakes, and send the change
+of its weights, clipped to an l2 norm S. The server sums, adds noise, divides, and trains the generator against the
 discriminator.
 
-The price. A user more or less changes a round's sum by at most S, and takes part with probability q, independently of
-all others: a Poisson-sampled Gaussian release, for neighbours that differ in one user who is added or removed. What a
-user sends is clipped, not noisy, so whoever sums must be trusted, and nobody else may learn who took part. The sum is
-divided by the expected number of users q N, which is public, never by the true one, which is not. For the same reason
-the statement has the expected number of bytes: the true one would tell how many users took part.
+The price. Adding or removing a user changes a round's sum by at most S, and a user takes part with probability q,
+independently of all others. So a round is a Poisson-sampled Gaussian release, for neighbours that differ in one user
+who is added or removed. A user sends clipped changes without noise, so the party that sums them must be trusted, and
+nobody else may learn who took part. The sum is divided by the expected number of users q N, which is public, never by
+the true one, which is not. For the same reason the statement has the expected number of bytes: the true one would tell
+how many users took part.
 
-What deviates from the papers:
+Deviations from the papers:
 
-- Users are sampled independently of each other. Rounds of a fixed number of users would be priced otherwise.
-- All users count the same, whatever number of records they have.
-- Users' fakes carry the labels of their records. They make them from the generator and a public seed.
+- Users are sampled independently of each other. Rounds of a fixed number of users would be priced differently.
+- All users count the same, however many records they have.
+- Users make their fakes from the generator and a public seed. The fakes carry the labels of the users' records.
 - Users train with Adam, which starts anew each time; the discriminator is the Wasserstein one of GS-WGAN.
-- Noise is exact. Who is sampled, and what is in users' batches, is drawn from the operating system's entropy.
+- Noise is exact. The sampled users and the contents of users' batches are drawn from the operating system's entropy.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class FedAvgGanConfig(FederatedConfig):
         None, "Standard deviation of the noise divided by clip_norm. With none, it is calibrated to the budget.")
     student_learning_rate: float = 1e-3
     ema_decay: float = 0.9
-    # Other accountants know no sampling.
+    # Other accountants cannot price sampling.
     accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
 
     CHOSEN: typing.ClassVar[str] = (
@@ -79,7 +80,7 @@ class FedAvgGanConfig(FederatedConfig):
     NO_OTHER: typing.ClassVar[str] = "users are sampled independently, which is priced for that"
 
     def mechanism(self) -> gaussian_sum.GaussianSum:
-        """A round's: a sum of one vector per user."""
+        """The mechanism of a round: a sum of one vector per user."""
         return gaussian_sum.GaussianSum(
             clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
             adjacency="add-or-remove-one", sampling_probability=self.sampling_probability)
@@ -129,7 +130,7 @@ class FederatedAverage(FederatedGan[FedAvgGanConfig]):
         return [*self.student.variables(), *self.weights]
 
     def train(self, step: int, charge: int) -> float:
-        """One round, and the generator's steps after it. Returns the loss of the last one."""
+        """Takes one round, and the generator's steps after it. Returns the loss of the last step."""
         config = self._config
         total = self.sum_of_changes(self._sampled(step), step)
         mean = self._mechanism.privatize(total, self._noise, charge) / (
@@ -141,9 +142,9 @@ class FederatedAverage(FederatedGan[FedAvgGanConfig]):
         return [self.student.follow(self.weights, first + number) for number in range(config.generator_steps)][-1]
 
     def sum_of_changes(self, chosen: Sequence[int] | np.ndarray, step: int) -> np.ndarray:
-        """Sum over these users of what each changes in a round, clipped: float64 [d], in units of the mechanism's grid.
+        """Sum of these users' clipped changes in a round: float64 [d], in units of the mechanism's grid.
 
-        It is exact, in whatever order, so a user more or less changes it by this user's clipped vector.
+        The sum is exact in any order, so adding or removing a user changes it by this user's clipped vector.
         """
         pool = self.student.pool(step, num_fakes(self._config))
         total = np.zeros(sum(weight.shape.num_elements() for weight in self.weights))
@@ -160,9 +161,9 @@ class FederatedAverage(FederatedGan[FedAvgGanConfig]):
                 "communication": communication(answers, weights + generator, weights)}
 
     def _change(self, user: int, pool: tf.Tensor, step: int) -> tf.Tensor:
-        """Change of the weights in a user's steps, one vector: of its records, its own chance, and what is public.
+        """Change of the weights in a user's steps, one vector, from its records, its own chance, and what is public.
 
-        The user's number has no part in it, in public streams for example: numbers tell which other users there are.
+        The user's number has no part in it, for example in public streams: numbers tell which other users there are.
         """
         indices, weights = self._users[user], [tf.convert_to_tensor(weight) for weight in self.weights]
         moments = [tf.zeros(weight.shape) for weight in 2 * weights]
@@ -172,7 +173,7 @@ class FederatedAverage(FederatedGan[FedAvgGanConfig]):
         return tf.concat([tf.reshape(after - before, [-1]) for before, after in zip(weights, trained)], 0)
 
     def _sampled(self, step: int) -> np.ndarray:
-        """Draws who takes part: each with probability q, independently, unknown to anybody else."""
+        """Draws the users who take part: each with probability q, independently, and unknown to anybody else."""
         return noises.poisson_sample(
             self._config, self._num_users, self._config.sampling_probability, "sampling", step)
 
@@ -185,7 +186,7 @@ class _Student(BatchStudent):
         self._critic = critic
 
     def follow(self, weights: Sequence[tf.Variable], number: int) -> float:
-        """The generator's step of this number, against a discriminator of these weights; returns the loss."""
+        """Takes the generator's step of this number, against a discriminator with these weights; returns the loss."""
         return float(self._step(*self.inputs(number), [tf.convert_to_tensor(weight) for weight in weights]))
 
     def _train_step(self, latents, labels, weights):
@@ -197,7 +198,7 @@ class _Student(BatchStudent):
 
 
 class FedAvgGan(FederatedSynthesizer[FedAvgGanConfig]):
-    """A `RunSynthesizer` by DP-FedAvg-GAN; its settings are a `FedAvgGanConfig`."""
+    """A `RunSynthesizer` for DP-FedAvg-GAN; its settings are a `FedAvgGanConfig`."""
 
     config_class = FedAvgGanConfig
     gan_class = FederatedAverage

@@ -1,19 +1,19 @@
 """Federated GS-WGAN: users keep their records and discriminators, and answer the server with noisy gradients.
 
 Source: Chen, Orekondy and Fritz, "GS-WGAN: A Gradient-Sanitized Approach for Learning Differentially Private
-Generators", NeurIPS 2020, figure 1(c) and section 5.4. A user is sent pictures by the server, trains its own
+Generators", NeurIPS 2020, figure 1(c) and section 5.4. The server sends a user pictures. The user trains its own
 discriminator on them and on its own records, and answers with the gradients of the discriminator's scores with respect
-to a batch of pictures: each clipped, all with noise that the user adds. The server is not trusted.
+to a batch of pictures. Each gradient is clipped, and the user adds noise to all of them. The server is not trusted.
 
-The price. The server sees who answers, so sampling users secretly is impossible and amplifies nothing. What is left is
-that users have different records. Users answer by a public schedule, each once in a pass over all of them. Given all
-that was released before, the records of user u decide the distribution of u's answers alone. So to replace them
-changes, in every pass, one Gaussian release, of sensitivity 2 C sqrt(m): T passes are T adaptively composed Gaussian
-releases towards every single user, however many users there are (parallel composition). With K generator steps that
-one user answers each, that is ceil(K / N) releases.
+The price. The server sees who answers, so users cannot be sampled secretly, and sampling them amplifies nothing. What
+is left is that users have different records. Users answer by a public schedule, each once in a pass over all of them.
+Given everything that was released before, the records of user u decide the distribution of u's answers alone. So
+replacing them changes one Gaussian release in every pass, of sensitivity 2 C sqrt(m). T passes are T adaptively
+composed Gaussian releases towards every single user, however many users there are (parallel composition). If one user
+answers in each of K generator steps, there are ceil(K / N) releases.
 
 The ledger. It is charged once per pass, before the first answer of the pass. A step of the training loop is a whole
-pass, so a run is saved between passes only: a pass that was interrupted is burnt, and charged again as a whole,
+pass, so a run is saved between passes only. A pass that was interrupted is burnt, and charged again as a whole,
 although some of its users never answered. So no user ever answered more often than there are charges.
 
 The state. A discriminator keeps what it learned when it answered. In GS-WGAN it must not, because there the picks
@@ -21,12 +21,12 @@ are secret: a state that knows of earlier picks would carry them into later answ
 are charged with. Here the schedule is public. The state of u's discriminator is a function of u's records, of public
 seeds and of what was released before, which is all that the argument above asks for.
 
-What deviates from the paper:
+Deviations from the paper:
 
-- A pass is charged as above. The paper's accounting of m gradients of one step as m releases with a sample each does
-  not hold, see `mechanisms.sanitized_gradients`; nor is anything sampled here.
-- Several users can answer about the same pictures (`users_per_round`), and the generator goes along their mean. It
-  costs nothing, since users' prices do not add up, and less noise is left.
+- A pass is charged as above. The paper accounts for the m gradients of one step as m releases with a sample each. This
+  does not hold (see `mechanisms.sanitized_gradients`), and nothing is sampled here.
+- Several users can answer about the same pictures (`users_per_round`), and the generator follows the mean of their
+  answers. This costs nothing, since users' prices do not add up, and leaves less noise.
 - Pictures travel with 8 bits per number, gradients with 32.
 - Noise is exact. Networks are small, as in GS-WGAN.
 """
@@ -59,7 +59,7 @@ CHOOSE_WHEN = "users keep their records, and do not trust the server"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FedGsWganConfig(FederatedConfig):
-    """Settings of federated GS-WGAN, by which users protect themselves from the server."""
+    """Settings of federated GS-WGAN, in which users protect themselves from the server."""
 
     method: str = "fed_gs_wgan"
     adjacency: str = "replace-one-user"
@@ -83,7 +83,7 @@ class FedGsWganConfig(FederatedConfig):
     NO_OTHER: typing.ClassVar[str] = "the users and their numbers of records are public"
 
     def mechanism(self) -> sanitized_gradients.SanitizedGradients:
-        """Mechanism that one user answers by."""
+        """Mechanism of one user's answer."""
         return sanitized_gradients.SanitizedGradients(
             clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
             num_images=self.batch_size, num_discriminators=1)
@@ -117,12 +117,12 @@ _RELEASED = (
 
 
 class Request(NamedTuple):
-    """Message of the server to a user.
+    """Message from the server to a user.
 
     Attributes:
       pool: pictures for the discriminator to learn from, uint8 [K, Y, H, W, C], by label.
-      images: those that the server wants to know about, uint8 [m, H, W, C]; None where it only sends a pool.
-      labels: of these, uint16 [m]; or None.
+      images: images whose gradients the server asks for, uint8 [m, H, W, C]; None where it only sends a pool.
+      labels: labels of `images`, uint16 [m]; or None.
     """
 
     pool: np.ndarray
@@ -136,14 +136,14 @@ class Request(NamedTuple):
 
 
 class Users:
-    """All users: what happens in their machines.
+    """All users: what happens on their machines.
 
     Args:
       config: resolved settings.
       dataset: the records.
-      users: of their indices, one array per user; disjoint.
-      mechanism: through which users answer.
-      noise: that they add.
+      users: indices of each user's records, one array per user; disjoint.
+      mechanism: the mechanism through which users answer.
+      noise: the noise that users add.
     """
 
     def __init__(self, config: FedGsWganConfig, dataset: datasets.Dataset, users: Sequence[np.ndarray],
@@ -156,11 +156,11 @@ class Users:
         self.critics.train(user, datasets.to_unit(request.pool), self._config.warmup_steps, "warm-up")
 
     def answer(self, user: int, request: Request, step: int, charge: int) -> np.ndarray:
-        """Trains a user's discriminator, which keeps what it learns, and asks it: all that ever leaves a user.
+        """Trains a user's discriminator, which keeps what it learns, and answers: this is all that ever leaves a user.
 
         Args:
-          user: who is asked.
-          request: by the server.
+          user: index of the user who is asked.
+          request: message from the server.
           step: number of the pass.
           charge: index of the charge that pays for the pass.
 
@@ -196,7 +196,7 @@ class FederatedGsWgan(FederatedGan[FedGsWganConfig]):
         return [*self.student.variables(), *self.users.critics.variables(), self._bytes]
 
     def warm_up(self, stopped: Callable[[], bool]) -> None:
-        """Every user trains against the untrained generator: on its own records and public seeds."""
+        """Trains every user's discriminator against the untrained generator, on its own records and public seeds."""
         if not self._config.warmup_steps:
             return
         request = Request(_pictures(self.student.pool(0, num_fakes(self._config))))
@@ -220,7 +220,7 @@ class FederatedGsWgan(FederatedGan[FedGsWganConfig]):
                 "communication": communication(answers, down // answers, up // answers, warm_up)}
 
     def _train_round(self, number: int, users: Sequence[int], step: int, charge: int) -> float:
-        """One step of the generator, along the mean of what these users answer."""
+        """Takes one step of the generator, along the mean of these users' answers."""
         latents, labels = self.student.inputs(number)
         images = self.student.images(latents, labels)
         request = Request(_pictures(self.student.pool(number, num_fakes(self._config))), _pictures(images),
@@ -239,7 +239,7 @@ def _pictures(images: tf.Tensor) -> np.ndarray:
 
 
 class FedGsWgan(FederatedSynthesizer[FedGsWganConfig]):
-    """A `RunSynthesizer` by federated GS-WGAN; its settings are a `FedGsWganConfig`."""
+    """A `RunSynthesizer` for federated GS-WGAN; its settings are a `FedGsWganConfig`."""
 
     config_class = FedGsWganConfig
     gan_class = FederatedGsWgan

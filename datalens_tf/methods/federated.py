@@ -1,7 +1,7 @@
 """Base of the federated methods: who the users are, how a run is charged, and what is told of the traffic.
 
-Users are simulated in this process. What stands between them and the server is in the methods' files: a user is asked
-by arrays and answers with an array, and nothing else of a user is ever read.
+Users are simulated in this process. The methods' files have the interface between users and the server: a user is asked
+with arrays and answers with an array, and nothing else of a user is ever read.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class FederatedGan(Learner, Generic[_Config]):
     Args:
       config: resolved settings.
       dataset: the records.
-      users: of their indices, one array per user; disjoint.
-      noise: of the releases.
+      users: indices of each user's records, one array per user; disjoint.
+      noise: noise of the releases.
     """
 
     ASSUMPTIONS: ClassVar[Sequence[str]]
@@ -78,7 +78,7 @@ class FederatedGan(Learner, Generic[_Config]):
 
     @abc.abstractmethod
     def facts(self, num_steps: int) -> dict[str, Any]:
-        """Entries of the statement of a run of this many steps; `communication` tells of the bytes."""
+        """Entries of the statement of a run of this many steps; `communication` counts the bytes."""
 
     def guarantee(self, num_steps: int, ledger: ledgers.PrivacyLedger | None) -> statements.Guarantee:
         config = self._config
@@ -91,10 +91,10 @@ class FederatedGan(Learner, Generic[_Config]):
 
 
 class FederatedSynthesizer(LoopSynthesizer[_Config]):
-    """A `RunSynthesizer` that trains a `FederatedGan`, with users whom the data name, or to whom records are dealt.
+    """A `RunSynthesizer` that trains a `FederatedGan`. The data name the users, or records are dealt to users.
 
     Attributes:
-      gan_class: the kind.
+      gan_class: the class that is trained.
     """
 
     gan_class: type[FederatedGan[_Config]]
@@ -110,9 +110,9 @@ class FederatedSynthesizer(LoopSynthesizer[_Config]):
 
 
 def num_fakes(config: FederatedConfig) -> int:
-    """Number of latents of the fakes that a user's discriminator learns from in a turn.
+    """Number of latents for the fakes from which a user's discriminator learns in a turn.
 
-    Each is drawn with every label: together about as many fakes as the discriminator looks at.
+    Each latent is drawn with every label, which makes about as many fakes as the discriminator looks at.
     """
     return -(-config.critic_steps * config.critic_batch_size // config.data.num_classes)
 
@@ -121,7 +121,7 @@ def communication(num_answers: int, down: int, up: int, warm_up: int = 0) -> dic
     """The statement's entry about bytes.
 
     Args:
-      num_answers: how often a user answered, all users and steps together.
+      num_answers: number of answers, of all users in all steps together.
       down, up: bytes to a user, and from it, per answer.
       warm_up: bytes to all users before the first answer.
     """

@@ -1,8 +1,8 @@
 """DataLens with FetchSGD's compressor: votes in a Count Sketch (DataLens paper, Table 5, Algorithm 7).
 
-All but the compressor is DataLens. What deviates from the paper is in `datalens_tf/mechanisms/fetchsgd.py`: the noise
-is on the summed sketch, which is what is released and priced; the k largest coordinates are found after it. The noise
-is calibrated to the budget, so that methods are compared at the epsilon that holds.
+Everything but the compressor is as in DataLens. `datalens_tf/mechanisms/fetchsgd.py` describes the deviations from the
+paper: the noise is on the summed sketch, which is what is released and priced, and the k largest coordinates are found
+after the noise is added. The noise is calibrated to the budget, so that methods are compared at an epsilon that holds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FetchSgdConfig(CompressedConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> typing.Self:
-        """Extends `VotingConfig.for_data`: votes are on half of an image's coordinates at most."""
+        """Extends `VotingConfig.for_data`: teachers vote on at most half of an image's coordinates."""
         return super().for_data(facts, epsilon, {"top_k": min(cls().top_k, -(-facts.dimension // 2)), **given})
 
     def _check(self) -> None:
@@ -64,7 +64,7 @@ class FetchSgdConfig(CompressedConfig):
 
 
 class FetchSgdTeachers(PateSynthesizer[FetchSgdConfig]):
-    """A `RunSynthesizer` by DataLens' training with FetchSGD's compression; its settings are a `FetchSgdConfig`."""
+    """A `RunSynthesizer` for DataLens' training with FetchSGD's compression; its settings are a `FetchSgdConfig`."""
 
     config_class = FetchSgdConfig
 

@@ -2,7 +2,7 @@
 
 Every teacher projects its gradient of each synthetic image on a few public random directions and votes for the bin of
 each projection. Where Confident-GNMax finds enough votes, the image moves by the chosen bin's middle along the
-direction, and the generator takes a step towards the moved images, as in DataLens. What deviates:
+direction, and the generator takes a step towards the moved images, as in DataLens. Deviations:
 
 - The price is independent of the data, and covers the arg max of every projection whether or not the threshold was
   reached (`ConfidentGNMax`). The authors account by bounds that depend on the votes, so that epsilon and the end of
@@ -10,8 +10,8 @@ direction, and the generator takes a step towards the moved images, as in DataLe
 - Noise is exact: the counts are integers (`RoundedGaussianNoise`).
 - Partitions are dealt by index and a public seed, and fakes carry the labels of a teacher's own records.
 - Directions have length 1 on average, so that `clip` is on the scale of DataLens' clip.
-- By default the authors' 4,000 teachers, but small networks and few steps, for a machine without GPU, hence 100
-  directions per step where the authors have 10: they cost as much as ten times the steps.
+- The defaults have the authors' 4,000 teachers, but small networks and few steps, for a machine without a GPU. For this
+  reason they have 100 directions per step where the authors have 10: these cost as much as ten times the steps.
   The authors' command for MNIST at epsilon = 1 has batches of 64, and noise 3,000 and 1,000 for threshold and arg max.
 """
 
@@ -72,7 +72,7 @@ class GPateConfig(PateConfig):
 
 
 class GPate(PateSynthesizer[GPateConfig]):
-    """A `RunSynthesizer` by G-PATE; its settings are a `GPateConfig`."""
+    """A `RunSynthesizer` for G-PATE; its settings are a `GPateConfig`."""
 
     config_class = GPateConfig
 

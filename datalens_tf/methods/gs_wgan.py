@@ -1,15 +1,15 @@
 """GS-WGAN: a generator that sees one of many Wasserstein discriminators at a time, by noisy gradients of its images.
 
 Source: Chen, Orekondy and Fritz, "GS-WGAN: A Gradient-Sanitized Approach for Learning Differentially Private
-Generators", NeurIPS 2020, centralized setting. What deviates:
+Generators", NeurIPS 2020, centralized setting. Deviations:
 
-- A step is charged as what it is, one release of all its gradients from one sample (`SanitizedGradients`). The paper's
-  epsilon is in the statement, as what it is, too: invalid.
-- Who is picked is drawn from the operating system's entropy and leaves no trace. In the paper the picked discriminator
-  keeps what it learned, so that later answers depend on earlier picks, and amplification by sampling, which is for
-  picks that nothing else depends on, is not proven. Here discriminators train in turns, publicly; the one that is
-  picked trains on a copy, answers, and the copy is thrown away. So a discriminator's state is a function of its
-  records, public seeds and earlier releases. This doubles the work of a step.
+- A step is charged as what it is: one release of all its gradients from one sample (`SanitizedGradients`). The
+  statement has the paper's epsilon, too, and calls it invalid.
+- The pick is drawn from the operating system's entropy and leaves no trace. In the paper, the picked discriminator
+  keeps what it learned, so later answers depend on earlier picks. Amplification by sampling, which is for picks that
+  nothing else depends on, is then not proven. Here discriminators train in turns, publicly. The one that is picked
+  trains on a copy and answers, and the copy is thrown away. So a discriminator's state is a function of its records,
+  public seeds and earlier releases. This doubles the work of a step.
 - Neighbours differ in one replaced record; noise is exact.
 - Discriminators' fakes carry the labels of their records (from a public pool with images of all labels).
 - Generator and discriminators are small: the conditional DC-GAN generator of this package, and two convolutions.
@@ -55,10 +55,10 @@ PUBLISHED_AS = "GS-WGAN"
 class GsWganConfig(CriticConfig):
     """Settings of GS-WGAN.
 
-    The paper: 1,000 discriminators, batches of 32, 5 critic steps, clip_norm 1, latents of 10 numbers, 2,000 warm-up
+    The paper has 1,000 discriminators, batches of 32, 5 critic steps, clip_norm 1, latents of 10 numbers, 2,000 warm-up
     steps, 20,000 steps, and noise of 2.14 clip norms, which is a noise_multiplier of 1.07 / sqrt(32) = 0.189. It says
-    that this costs epsilon = 10 at delta = 1e-5; it is 346.7 (`mechanisms.sanitized_gradients`). For epsilon = 10,
-    these steps need a noise_multiplier of 0.465, and for epsilon = 1 of 0.944.
+    that this costs epsilon = 10 at delta = 1e-5; in truth it costs 346.7 (`mechanisms.sanitized_gradients`). These
+    steps need a noise_multiplier of 0.465 for epsilon = 10, and of 0.944 for epsilon = 1.
     """
 
     method: str = "gs_wgan"
@@ -72,7 +72,7 @@ class GsWganConfig(CriticConfig):
         50, "Optimizer steps of every discriminator against the untrained generator; free in privacy.", at_least(0))
     generator_filters: int = 32
     generator_units: int = 256
-    # Other accountants know no sampling.
+    # Other accountants cannot price sampling.
     accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
 
     CHOSEN: typing.ClassVar[str] = (
@@ -83,19 +83,19 @@ class GsWganConfig(CriticConfig):
 
     @classmethod
     def for_data(cls, facts: DataFacts, epsilon: float | None, given: Mapping[str, Any]) -> typing.Self:
-        """Extends `MethodConfig.for_data`: discriminators are no more than have enough records each."""
+        """Extends `MethodConfig.for_data`: there are only as many discriminators as have enough records each."""
         default = cls.for_budget(epsilon)
         return default.replace(**{
             "num_discriminators": min(default.num_discriminators, facts.num_teachers), **given})
 
     def mechanism(self) -> sanitized_gradients.SanitizedGradients:
-        """A step's: one picked discriminator's gradients for the images of a batch."""
+        """The mechanism of a step: one picked discriminator's gradients for the images of a batch."""
         return sanitized_gradients.SanitizedGradients(
             clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
             num_images=self.batch_size, num_discriminators=self.num_discriminators)
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
-        """Fills in the noise that the budget asks for over all steps; see `RunConfig.resolved`."""
+        """Fills in the noise that the budget requires for all steps; see `RunConfig.resolved`."""
         return accountants.calibrated(self, self.num_steps, precision=1e-6)
 
 
@@ -134,7 +134,7 @@ class GradientSanitizedGan(Learner):
     Args:
       config: resolved settings.
       dataset: the records.
-      mechanism: through which the generator learns.
+      mechanism: the mechanism through which the generator learns.
       noise: its noise.
     """
 
@@ -152,10 +152,10 @@ class GradientSanitizedGan(Learner):
         return [*self.student.variables(), *self.critics.variables(), self._norms]
 
     def warm_up(self, stopped: Callable[[], bool]) -> None:
-        """Trains every discriminator against the untrained generator: a function of its own records and public seeds.
+        """Trains every discriminator against the untrained generator, as a function of its records and public seeds.
 
         Raises:
-          KeyboardInterrupt: `stopped()`; nothing was charged.
+          KeyboardInterrupt: `stopped()` is true; nothing was charged.
         """
         pool = self._pool(0)
         for index in range(self._config.num_discriminators):
@@ -166,7 +166,7 @@ class GradientSanitizedGan(Learner):
     def train(self, step: int, charge: int) -> float:
         """One step, paid for by this charge. Returns the loss of the generator, a function of what was released."""
         steps, pool = self._config.critic_steps, self._pool(step)
-        # In turns, which everybody may know. Partitions were dealt at random.
+        # Discriminators train in turns, which everybody may know. Partitions were dealt at random.
         self.critics.train((step - 1) % self._config.num_discriminators, pool, steps, "turn", step)
         latents, labels = self.student.inputs(step)
         images = self.student.images(latents, labels)
@@ -191,7 +191,7 @@ class GradientSanitizedGan(Learner):
         _files.atomic_write(private / "gradient_norms.json", json.dumps(self.gradient_norms()) + "\n")
 
     def gradient_norms(self) -> dict[str, Any]:
-        """Histogram of gradients' norms. PRIVATE: computed from the records, and from who was picked."""
+        """Histogram of gradients' norms. PRIVATE: computed from the records, and from the picks."""
         before, after = self._norms.numpy().tolist()
         clip_norm = self._config.clip_norm
         return {"note": "PRIVATE, never share: computed from the records without noise. counts[i] gradients had an l2 "
@@ -216,7 +216,7 @@ class GradientSanitizedGan(Learner):
 
 
 def pick(config: GsWganConfig, charge: int) -> int:
-    """Draws who answers: uniform, and as secret as the noise. There is no seed, except in tests that say so."""
+    """Draws the discriminator that answers, uniformly and as secretly as the noise; a seed is only for tests."""
     if config.insecure_noise_seed is not None:
         return int(rng.stream(config.insecure_noise_seed, "pick", charge).integers(config.num_discriminators))
     return secrets.randbelow(config.num_discriminators)
@@ -224,7 +224,7 @@ def pick(config: GsWganConfig, charge: int) -> int:
 
 def _as_published(config: GsWganConfig, mechanism: sanitized_gradients.SanitizedGradients,
                   ledger: ledgers.PrivacyLedger, noise: noises.NoiseSource) -> tuple[dict[str, Any], str]:
-    """Claim of the paper's accounting, as a fact and as text beside what holds.
+    """Claim of the paper's accounting, as a fact, and as text together with the epsilon that holds.
 
     A run that is not private has neither: no epsilon applies to it.
     """
@@ -238,10 +238,10 @@ def _as_published(config: GsWganConfig, mechanism: sanitized_gradients.Sanitized
 
 
 class GsWgan(LoopSynthesizer[GsWganConfig]):
-    """A `RunSynthesizer` by GS-WGAN; its settings are a `GsWganConfig`.
+    """A `RunSynthesizer` for GS-WGAN; its settings are a `GsWganConfig`.
 
-    For those who tune clip_norm, `private/gradient_norms.json` counts the norms of the images' gradients before and
-    after clipping. They are computed from the records, without noise: the file must not be shared.
+    `private/gradient_norms.json` counts the norms of the images' gradients before and after clipping, which helps to
+    tune clip_norm. The norms are computed from the records, without noise: the file must not be shared.
     """
 
     config_class = GsWganConfig

@@ -1,26 +1,32 @@
 """Gaussians that private sums describe: of each class, or of each of a few clusters of it.
 
-Of classes, two releases: the sums of their images at half the resolution, or less (`moments_side`), with their numbers
-(`MeanEmbedding`); and the sums of r r^T over differences r between images and the released means (`SecondMoment`). Two
-settings make the most of few records. With `centre_charges`, the mean of all classes together is released first, which
-all records share, so that noise hides little of it; the classes' sums are then of differences from it, which are
-shorter than images, and so is the clip that the noise is proportional to. With `share_covariance`, one sum of r r^T is
-released for all classes, r being a record's difference from the released mean of its own class: the noise is that of
-one class's sum, and there are as many times more records as there are classes.
+Gaussians of classes take two releases: the sums of the classes' images at half the resolution, or less
+(`moments_side`), with their numbers (`MeanEmbedding`); and the sums of r r^T over differences r between images and the
+released means (`SecondMoment`). Two settings make the most of few records. With `centre_charges`, the mean of all
+classes together is released first. All records share it, so noise hides little of it. The classes' sums are then of
+differences from this mean. The differences are shorter than images, and so is the clip that the noise is proportional
+to. With `share_covariance`, one sum of r r^T is released for all classes, where r is a record's difference from the
+released mean of its own class. The noise is that of one class's sum, and for Y classes there are Y times as many
+records.
 
-Of clusters, worth it only where there is little noise, 3 + `cluster_rounds` releases: the sums of the classes' images,
-with their numbers; the sum of r r^T of all classes together, whose first eigenvectors are the directions in which all
-that follows is said; rounds of k-means, private as in Blum, Dwork, McSherry and Nissim, "Practical privacy: the SuLQ
-framework", PODS 2005: each record is in the cluster of its class whose centre is nearest, and the clusters' sums and
-sizes are released, which give the next round's centres; and the sums of r r^T over differences from the last centres.
-In directions in which noise hides how a cluster varies, it varies as its class does around its clusters.
+Gaussians of clusters are worth it only where there is little noise. They take 3 + `cluster_rounds` releases:
 
-All sensitivities are those of the two mechanisms, for each neighbouring relation: whichever cluster the released
-centres put a record in, it is in one row of each release, so that adding it changes one row, and replacing it one or
-two. So it is with the mean and the covariance of all classes together, which have one row: a replaced record, its label
-included, has another vector there, of at most the same length, whichever released mean it is a difference from. Where
-units of several records are protected, those of one unit may be in any rows: both mechanisms bound what they add to all
-rows together.
+- the sums of the classes' images, with their numbers;
+- the sum of r r^T of all classes together, whose first eigenvectors are the directions in which all further vectors are
+  expressed;
+- rounds of k-means, private as in Blum, Dwork, McSherry and Nissim, "Practical privacy: the SuLQ framework", PODS 2005:
+  each record is in the cluster of its class whose centre is nearest, and the clusters' released sums and sizes give the
+  next round's centres;
+- the sums of r r^T over differences from the last centres.
+
+In directions in which noise hides how a cluster varies, it is taken to vary as its class does around its clusters.
+
+All sensitivities are those of the two mechanisms, for each neighbouring relation. Whichever cluster the released
+centres put a record in, the record is in one row of each release, so adding it changes one row, and replacing it
+changes one or two. The same holds for the mean and the covariance of all classes together, which have one row. A
+replaced record, its label included, has another vector there, of at most the same length, whichever released mean it is
+a difference from. Where units of several records are protected, the records of one unit may be in any rows: both
+mechanisms bound what they add to all rows together.
 """
 
 from __future__ import annotations
@@ -97,12 +103,12 @@ class MomentsConfig(MethodConfig):
 
     @property
     def moments_dimension(self) -> int:
-        """Numbers in such an image."""
+        """Numbers in an averaged image."""
         (height, width, channels), square = self.data.image_shape, self.moments_square
         return -(-height // square) * -(-width // square) * channels
 
     def moment_mechanisms(self) -> dict[str, sums.Maker]:
-        """Makers of the mechanisms of these releases, by their names. The settings must be resolved."""
+        """Makers of the releases' mechanisms, by the releases' names. The settings must be resolved."""
         whole, clip, classes, size = self.num_clusters > 1, clips(self), self.data.num_classes, self.moments_dimension
 
         def of_rows(num_rows: int, dimension: int, num_charges: int) -> sums.Maker:
@@ -117,18 +123,18 @@ class MomentsConfig(MethodConfig):
 
 
 def square_for(image_shape: tuple[int, int, int], side: int) -> int:
-    """Side of the squares of pixels of which images have no more than `side` along their longer side; at least 1."""
+    """Side of the squares of pixels, at least 1, with at most `side` squares along an image's longer side."""
     return -(-max(image_shape[:2]) // side)
 
 
 _FIRST = 6  # directions in which the first centres differ
-_FEW = 0.25  # of the mean size of a class's clusters: smaller ones are given up
+_FEW = 0.25  # share of the mean size of a class's clusters; smaller clusters are given up
 Records = typing.Union["datasets.Dataset", Elsewhere]
 
 
 def class_gaussians(config: MomentsConfig, records: Records, releases: paid_releases.Releases
                     ) -> factor_generator.FactorGenerator:
-    """One for each class, of images averaged over squares of pixels."""
+    """One Gaussian per class, of images averaged over squares of pixels."""
     means, sizes = _class_means(config, records, releases)
     differences = sum_questions.Points(
         square=config.moments_square, centres=means, together=config.share_covariance)
@@ -148,7 +154,7 @@ def class_gaussians(config: MomentsConfig, records: Records, releases: paid_rele
 
 def cluster_gaussians(config: MomentsConfig, records: Records, releases: paid_releases.Releases
                       ) -> factor_generator.FactorGenerator:
-    """One for each cluster, of images at their own resolution if they are small, in directions of largest variance."""
+    """One Gaussian per cluster, of images at their own resolution if small, in directions of largest variance."""
     means, sizes = _class_means(config, records, releases)
     differences = sum_questions.Points(square=config.moments_square, centres=means)
     moment, noisy = _second_moments(
@@ -170,14 +176,14 @@ def cluster_gaussians(config: MomentsConfig, records: Records, releases: paid_re
 
 
 class _Clusters:
-    """Clusters of each class, of released sums.
+    """Clusters of each class, from released sums.
 
     Args:
       config: settings.
-      points: whose coordinates say which cluster they are in.
+      points: points whose coordinates decide which cluster they are in.
       spread: standard deviations of all points' coordinates, the largest first: [d].
-      records: whose points these are.
-      releases: pays.
+      records: the records that the points are of.
+      releases: pays for the sums.
 
     Attributes:
       centres: [Y, K, d].
@@ -203,7 +209,7 @@ class _Clusters:
                 self._split_large_ones(few, stream, 0.5 * spread)
 
     def _split_large_ones(self, few: np.ndarray, stream: np.random.Generator, spread: np.ndarray) -> None:
-        """Moves clusters that are given up next to the largest ones of their class."""
+        """Moves clusters that are given up next to the largest clusters of their class."""
         sizes = np.where(few, 0.0, self.sizes)
         for label, cluster in np.argwhere(few):
             largest = sizes[label].argmax()
@@ -211,11 +217,11 @@ class _Clusters:
             self.centres[label, cluster] = self.centres[label, largest] + stream.standard_normal(len(spread)) * spread
 
     def _members(self) -> sum_questions.Points:
-        """Points, and the rows of their clusters: of those whose centres, before the last round's sums, are nearest."""
+        """Points, and the rows of their clusters, whose centres (before the last round's sums) are nearest."""
         return dataclasses.replace(self._points, nearest_to=self._nearest_to)
 
     def differences(self) -> sum_questions.Points:
-        """Points less the centres of their clusters, and the rows of these."""
+        """Points minus the centres of their clusters, and the clusters' rows."""
         return dataclasses.replace(self._members(), less=self.centres.reshape(-1, self.centres.shape[-1]))
 
 
@@ -251,7 +257,8 @@ def _cluster_factors(moment: second_moment.SecondMoment, noisy: np.ndarray, size
                      ) -> np.ndarray:
     """Factors [K, count, d] of a class's clusters: their own above the noise, the class's in other directions.
 
-    Which may be more than their own would be; to cut it off at what noise can hide made no better images.
+    The class's factors may be more than their own would be; cutting them off at what noise can hide made no better
+    images.
     """
     shared, floor = moment.mean(noisy.sum(0), max(sizes.sum(), 1.0))
     floor, identity, found = floor * len(noisy)**0.5, np.eye(noisy.shape[-1]), []
@@ -266,7 +273,7 @@ def _cluster_factors(moment: second_moment.SecondMoment, noisy: np.ndarray, size
 
 
 def _factors(covariance: np.ndarray, floor: float, count: int) -> np.ndarray:
-    """Rows [count, d] with F^T F the covariance in its largest directions above the floor; others are zero."""
+    """Rows F [count, d] with F^T F the covariance in its largest directions above the floor; others are zero."""
     values, vectors = second_moment.largest_eigenvectors(covariance, count)
     kept = values > max(floor, 0.0)
     found = np.zeros((count, len(covariance)))
@@ -287,7 +294,7 @@ def _upscaling(image_shape: tuple[int, int, int], square: int) -> np.ndarray:
 
 
 class Clips(NamedTuple):
-    """Lengths that vectors are shortened to: images, differences from their mean, class means, clusters' centres."""
+    """Lengths that vectors are shortened to: images, and differences from the mean, class means, cluster centres."""
 
     mean: float
     of_class: float

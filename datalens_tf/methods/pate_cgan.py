@@ -1,21 +1,21 @@
 """PATE-CGAN (PrivacyVerse report, algorithm 8), corrected: PATE-GAN with dense teachers and Confident-GNMax.
 
-Ten teachers of two dense layers each say of synthetic images whether they are real. The algorithm as printed cannot be
-private. What was corrected, and why:
+Ten teachers, of two dense layers each, judge whether synthetic images are real. The algorithm as printed cannot be
+private. These are its flaws, and what was corrected:
 
-- Its test for confidence takes the largest *confidence score of a single teacher*, which one record can move at will,
-  and its second test, against gamma, has no noise at all: that branch publishes a fact about the records. Here the
-  test is on the number of votes for an answer, which one record moves by 1, and there is no other branch: images
-  whose votes are not confident teach nothing.
-- It uses one noise parameter for both tests, though it is given two. Here the threshold has noise sigma_1 and the arg
+- Its test for confidence takes the largest *confidence score of a single teacher*, which one record can move at will.
+  Its second test, against gamma, has no noise at all, so that branch publishes a fact about the records. Here the test
+  is on the number of votes for an answer, which one record moves by 1. There is no other branch: images whose votes are
+  not confident teach nothing.
+- It uses one noise parameter for both tests, although it is given two. Here the threshold has noise sigma_1 and the arg
   max fresh noise sigma_2, and both are charged (`ConfidentGNMax`).
-- It updates the generator by "the adversarial loss" of discriminators that saw records, hence by gradients without
-  noise. Here it learns from a student discriminator, which sees synthetic images with released answers only.
-- It updates the teachers by the student's predictions, where the answer was not confident. Teachers learn from their
-  own records and from synthetic images only.
+- It updates the generator by "the adversarial loss" of discriminators that saw records, and so by gradients without
+  noise. Here the generator learns from a student discriminator, which sees only synthetic images with released answers.
+- It updates the teachers by the student's predictions where the answer was not confident. Here teachers learn only from
+  their own records and from synthetic images.
 
 What is left is PATE-GAN, whose student is used as it is. The generator is convolutional, as everywhere here; the
-report's is dense. Ten teachers are the report's number: they cannot outvote the noise of any small epsilon, so take
+report's is dense. The report has ten teachers: they cannot outvote the noise of any small epsilon, so take
 more where utility matters.
 """
 
@@ -64,7 +64,7 @@ class PateCganConfig(PateGanConfig):
 
 
 class PateCgan(PateSynthesizer[PateCganConfig]):
-    """A `RunSynthesizer` by PATE-CGAN; its settings are a `PateCganConfig`."""
+    """A `RunSynthesizer` for PATE-CGAN; its settings are a `PateCganConfig`."""
 
     config_class = PateCganConfig
     student_class = LabelledStudent

@@ -1,16 +1,17 @@
 """PATE-GAN: a generator that learns from a discriminator of noisy labels (Jordon, Yoon and van der Schaar, ICLR 2019).
 
-Teachers, each on its own partition, say of synthetic images whether they are real. A student discriminator learns from
-synthetic images with the noisy majority's labels, the generator from the student discriminator alone. What deviates:
+Teachers, each on its own partition, judge whether synthetic images are real. A student discriminator learns from
+synthetic images with the noisy majority's labels, and the generator learns from the student discriminator alone.
+Deviations:
 
-- Gaussian noise, exact (`RealVotes`), and one joint price for the images of a step. The paper's Laplace noise with
-  data-dependent moments gives an epsilon that is itself private. Public implementations were found to give all
+- Noise is Gaussian and exact (`RealVotes`), with one joint price for the images of a step. The paper's Laplace noise
+  with data-dependent moments gives an epsilon that is itself private. Public implementations were found to give all
   teachers all data, to invert the noise's scale, or to publish that data-dependent epsilon.
-- Conditional on public, uniform labels. The fakes that a teacher trains on carry its own records' labels: with a few
-  records per teacher a class is often missing, and the label alone would tell real from fake.
-- The student takes several steps per release, on the labels of the latest releases: post-processing.
-- Convolutional networks, and by default 1,000 small teachers; the paper's are dense networks for tables, one for about
-  every thousand records.
+- The GAN is conditional on public, uniform labels. The fakes that a teacher trains on carry its own records' labels:
+  with a few records per teacher a class is often missing, and otherwise the label alone would tell real from fake.
+- The student takes several steps per release, on the labels of the latest releases; this is post-processing.
+- The networks are convolutional, and by default there are 1,000 small teachers. The paper has dense networks for
+  tables, one for about every thousand records.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class LabelledStudent(Student):
 
         Args:
           latents, labels: as from `inputs`.
-          direction: what the teachers answered, float32 [m, 1]: 1 for "real", -1 for "fake", 0 for nothing.
+          direction: the teachers' answers, float32 [m, 1]: 1 for "real", -1 for "fake", 0 for nothing.
 
         Returns:
           The generator's loss in its last step.
@@ -135,7 +136,7 @@ class LabelledStudent(Student):
 
 
 class PateGan(PateSynthesizer[PateGanConfig]):
-    """A `RunSynthesizer` by PATE-GAN; its settings are a `PateGanConfig`."""
+    """A `RunSynthesizer` for PATE-GAN; its settings are a `PateGanConfig`."""
 
     config_class = PateGanConfig
     student_class = LabelledStudent

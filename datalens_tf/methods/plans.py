@@ -1,4 +1,4 @@
-"""From what somebody asks for to a finished run folder, for the command line and for Python.
+"""The way of a run, from a request to a finished run folder, for the command line and for Python.
 
 A `Request` becomes a `Plan` (a method, all its settings, the data), and `train` turns the plan into a run folder.
 """
@@ -31,16 +31,16 @@ with epy.lazy_imports():
     from datalens_tf.training import shards as file_shards
 
 AUTO = "auto"  # A delta that follows from the number of records.
-# Filled in where they are None: by the data, or by the budget.
+# Settings that, where they are None, are filled in from the data or the budget.
 _RESOLVED = {"image_shape", "num_classes", "noise_multiplier", "noise_stddev", "num_users", "sampling_probability"}
 
 
 def usual_delta(dataset: str | None, num_records: int) -> float:
-    """Delta where none is given: the preset's for data that have one, for others `deltas.automatic`.
+    """Delta where none is given: the preset's for data that have a preset, else `deltas.automatic`.
 
     Args:
       dataset: name of the data.
-      num_records: public number of them, or bound on it.
+      num_records: public number of records, or public bound on it.
     """
     if dataset in {made for made, _ in registry.presets()}:
         return float(registry.preset(str(dataset)).delta)
@@ -49,17 +49,18 @@ def usual_delta(dataset: str | None, num_records: int) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """A wish for a run; all that is left open follows from public facts about the data.
+    """A request for a run; everything left open follows from public facts about the data.
 
     Attributes:
-      method: its name; None for the default method of presets where there is one, else for what suits the data best.
-      preset: data set whose settings are wanted; None for those made for `dataset`, if there are any.
+      method: name of the method; None for the default method of presets where `preset` is given, else for the method
+        that suits the data best.
+      preset: data set whose settings are wanted; None for the settings made for `dataset`, if there are any.
       given: settings by name, `dataset` among them where there is one. `delta` may be `AUTO`.
-      data_name: public name of the data; None for that of its file or folder.
+      data_name: public name of the data; None for the name of its file or folder.
       data_dir: folder of TensorFlow Datasets; None takes `TFDS_DATA_DIR`.
-      pictures: what becomes of pictures; None for what they are by their kind.
-      records: the data, where they are at hand; None loads them.
-      test_dataset: real records to test on after training; None for what is held out, or lies beside the data.
+      pictures: how pictures become images; None for the defaults of their kind.
+      records: the data, where already loaded; None loads them.
+      test_dataset: real records to test on after training; None for those that are held out, or lie beside the data.
     """
 
     method: str | None = None
@@ -95,12 +96,12 @@ class Plan:
 
     Attributes:
       config: settings of the run.
-      place: where its data is.
-      dataset: the data, without what is held out; None where owners keep them.
-      request: what was asked.
-      chosen: line that says which method was taken and why; None where it was named.
-      warning: line that says that the images will be noise, where that is to be expected; else None.
-      resumes: whether there is a run to go on with.
+      place: place of the data.
+      dataset: the data, without what is held out; None where owners keep them, or where they are in several files.
+      request: the request that led to the plan.
+      chosen: line that says which method was taken and why; None where the request named it.
+      warning: line that says that the images will be noise, or that users are made up; None where neither is so.
+      resumes: whether the plan continues a run.
       held_out: records that the settings hold out of the data; None for none.
     """
 
@@ -125,11 +126,11 @@ class Plan:
 
 
 def planned(request: Request) -> Plan:
-    """The method for a new run, its settings, and its data.
+    """Plans a new run: its method, settings and data.
 
     Raises:
       InvalidArgumentError: from the settings.
-      DataError: from the data, or they are too few for so many teachers.
+      DataError: from the data, or the records are too few for so many teachers.
     """
     given, named = dict(request.given), request.method or (None if request.preset is None else registry.DEFAULT)
     if request.settings_of is None:
@@ -144,7 +145,7 @@ def planned(request: Request) -> Plan:
         _validate.require(request.data_name is None, "data_name", request.data_name, "to be none for several files")
     delta = given.pop("delta", None)
     checked = given | ({} if delta in (None, AUTO) else {"delta": delta})
-    sound = _accepting(request, kinds, checked)  # Mistakes are told before data is loaded.
+    sound = _accepting(request, kinds, checked)  # Mistakes are reported before data is loaded.
     place = sound.dataset if request.records is not None else data_registry.located(sound.dataset)
     name = request.data_name or _text.without_folders(place)
     if "{owner}" in sound.dataset and not runs.has_owners(sound):
@@ -153,7 +154,7 @@ def planned(request: Request) -> Plan:
     if runs.is_elsewhere(sound):
         return Plan(config=sound.replace(dataset=name), place=place, dataset=None, request=request)
     dataset, held_out = datasets.hold_out(request.load(sound, place), sound.holdout)
-    known = sound.known_records(dataset.num_units)  # Where the number is private, nothing that follows may have it.
+    known = sound.known_records(dataset.num_units)  # Where the number is private, nothing below may use it.
     facts = DataFacts(num_records=known, image_shape=dataset.image_shape, num_classes=dataset.num_classes,
                       num_slots=dataset.num_slots, unit=dataset.unit)
     chosen = None
@@ -163,7 +164,7 @@ def planned(request: Request) -> Plan:
     delta = usual_delta(request.settings_of, known) if delta is None else delta
     given["delta"] = deltas.automatic(known) if delta == AUTO else delta
     config = fresh_config(request, registry.config_class(named), given, facts)
-    try:  # Refuses what such images cannot be.
+    try:  # Refuses settings that do not fit such images.
         config.replace(image_shape=facts.image_shape, num_classes=facts.num_classes)
     except InvalidArgumentError as error:
         way_out = "" if request.preset is None else f" Leave out --preset {request.preset}, which is for other images."
@@ -174,10 +175,10 @@ def planned(request: Request) -> Plan:
 
 
 def resumed(request: Request, folder: pathlib.Path) -> Plan:
-    """The run of a folder, to go on with.
+    """Plans to continue the run in a folder.
 
     Raises:
-      CheckpointError: other settings or data are asked for than it has.
+      CheckpointError: the request has other settings or data than the run.
       DataError: from the data.
     """
     stored = runs.stored_config(folder)
@@ -200,7 +201,7 @@ def resumed(request: Request, folder: pathlib.Path) -> Plan:
     wanted = wanted.replace(dataset=name)
     for field in dataclasses.fields(stored):
         mine, theirs = getattr(wanted, field.name, None), getattr(stored, field.name)
-        # What the data and the budget decide is in the stored settings only.
+        # Settings that the data and the budget decide are in the stored settings only.
         if mine != theirs and not (field.name in _RESOLVED and mine is None):
             raise CheckpointError(f"{folder} was trained with {field.name}={theirs!r}, not {mine!r}: resume with the "
                                   "same settings (--resume alone takes them), or choose another --output_dir.")
@@ -213,8 +214,8 @@ def resumed(request: Request, folder: pathlib.Path) -> Plan:
 def testing_records(plan: Plan) -> datasets.Dataset | None:
     """Real records to test the images of a plan's run on; None where there are none, or owners keep the data.
 
-    They are those that the settings hold out, else those of `test_dataset`, else the test split that lies beside the
-    data in its folder or file.
+    They are the records that the settings hold out, else those of `test_dataset`, else the test split that lies beside
+    the data in its folder or file.
 
     Raises:
       DataError: from the data.
@@ -242,13 +243,13 @@ def testing_records(plan: Plan) -> datasets.Dataset | None:
 
 def load_test(place: str, data_dir: str | None, classes: Sequence[str] | None, pictures: datasets.Pictures, *,
               trained_on: str) -> datasets.Dataset:
-    """The test split of data or, of other data than a run was trained on, all of it where it has no such split.
+    """The test split of data; all of the data if they have no such split and the run was not trained on them.
 
     Args:
-      place: of the data.
+      place: place of the data.
       data_dir: folder of TensorFlow Datasets.
-      classes: those that were declared; None for none.
-      pictures: what becomes of pictures.
+      classes: the declared classes; None for none.
+      pictures: how pictures become images.
       trained_on: place of the run's own data.
     """
     split = "test" if place == trained_on or data_registry.has_test(place) else "train"
@@ -274,14 +275,14 @@ def create(plan: Plan, folder: pathlib.Path) -> run_folder.RunFolder:
 def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = PerformanceOptions(),
           callbacks: Sequence[training_callbacks.Callback] = (),
           on_begin: Callable[[base.RunSynthesizer[Any]], None] = lambda synthesizer: None) -> base.RunSynthesizer[Any]:
-    """Trains by a plan in a folder that `create` made, or goes on there; leaves everything that a run has.
+    """Trains by a plan in a folder that `create` made, or continues there; leaves everything that a run has.
 
     Args:
-      plan: of a new run, or of the one that is there.
-      folder: of the run.
-      options: what changes speed only; `check_options` accepts them. Threads are one per core where none are given.
-      callbacks: told about training, beside the run's own logs.
-      on_begin: is given what trains, which can be asked to stop.
+      plan: plan of a new run, or of the run in the folder.
+      folder: the run folder.
+      options: options that change speed only and that `check_options` accepts; by default one thread per core.
+      callbacks: told about training, in addition to the run's own logs.
+      on_begin: is given the synthesizer that trains, which can be asked to stop.
 
     Raises:
       TrainingInterrupted: somebody asked it to stop.
@@ -313,7 +314,7 @@ def train(plan: Plan, folder: pathlib.Path, *, options: PerformanceOptions = Per
 
 
 def check_options(config: MethodConfig, options: PerformanceOptions) -> None:
-    """Raises InvalidArgumentError where a method does not train in the processes that are asked for."""
+    """Raises InvalidArgumentError where a method cannot train in the processes that the options ask for."""
     if options.distribute is not None and not (config.CAN_DISTRIBUTE or runs.is_elsewhere(config)):
         files = " with data in one file or folder" if config.OF_SUMS else ""
         raise InvalidArgumentError(f"--distribute is not available: {config.method} runs in one process{files}. Leave "
@@ -334,7 +335,7 @@ def describe(choice: registry.Choice, facts: DataFacts) -> str:
 
 
 def _noise(config: MethodConfig, facts: DataFacts) -> str | None:
-    """The line that warns of images that will be noise, by the table of measured runs."""
+    """The line that warns if the images will be noise according to the table of measured runs; else None."""
     if config.epsilon is None:
         return None
     found = advice.expected(facts, config.epsilon, config.method)
@@ -349,7 +350,7 @@ def _noise(config: MethodConfig, facts: DataFacts) -> str | None:
 
 
 def _dealt_users(config: MethodConfig, dataset: datasets.Dataset) -> str | None:
-    """The line that warns of users who are nobody, since nothing says whose the records are."""
+    """The line that warns of made-up users, where nothing says whose the records are; else None."""
     users = getattr(config, "num_users", None) or 0
     if dataset.owners is not None or "num_users" not in declared(type(config)) or users > len(dataset):
         return None  # Too many users are refused.
@@ -371,7 +372,7 @@ def _refuse_other_methods(given: Mapping[str, Any], method: str) -> None:
 
 
 def _accepting(request: Request, kinds: Mapping[str, type[MethodConfig]], given: dict[str, Any]) -> MethodConfig:
-    """Settings of the first method that takes the given ones; raises what the usual one says where none does."""
+    """Settings of the first method that accepts the given ones; if none does, raises the usual method's error."""
     errors = {}
     for name, kind in kinds.items():
         try:
@@ -406,7 +407,7 @@ def preset_config(name: str, method: str, given: Mapping[str, Any]) -> MethodCon
 
 def fresh_config(request: Request, kind: type[MethodConfig], given: Mapping[str, Any],
                  facts: DataFacts | None = None) -> MethodConfig:
-    """The method's settings for the data set, else those for such data, where they are known; with the given ones."""
+    """The method's settings for the data set, else for data with these facts, if known; with the given ones."""
     name, epsilon = str(request.settings_of), _epsilon(request, kind)
     if name in _own_presets(kind) or (request.preset is not None and kind.presets()):
         return kind.preset(name, epsilon).replace(**given)

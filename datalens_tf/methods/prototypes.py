@@ -1,13 +1,14 @@
 """Prototypes: a few images of each class that look to untrained networks as its records do, on average.
 
-One release: per class, the sum of what many untrained networks see of its images, and their number (`MeanEmbedding`).
-Where there is little noise, this is of each cell of a class: the records whose image at half the resolution, or less,
-is nearest to one of a few centres, which k-means finds among images of the Gaussians that were released before. The
-prototypes of a cell begin as such images. Their pixels are then moved until their mean in the networks is that of the
-cell's records: distribution matching, as in Zhao and Bilen, "Dataset Condensation with Distribution Matching", WACV
-2023, from a single private release. In every step they are warped and mirrored at random, as samples will be.
+There is one release: per class, the sum of what many untrained networks see of its images, and their number
+(`MeanEmbedding`). Where there is little noise, the release is per cell of a class. A cell has one of a few centres, and
+the records whose image at half the resolution, or less, is nearest to this centre. K-means finds the centres among
+images of the Gaussians that were released before, and the prototypes of a cell begin as such images. Their pixels are
+then moved until their mean in the networks is that of the cell's records. This is distribution matching, as in Zhao and
+Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, from a single private release. In every step, the
+prototypes are warped and mirrored at random, as samples will be.
 
-The sensitivity is that of `MeanEmbedding`: whichever cell the public centres put a record in, it is in one row.
+The sensitivity is that of `MeanEmbedding`: whichever cell the public centres put a record in, the record is in one row.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ with epy.lazy_imports():
 if typing.TYPE_CHECKING:
     import pathlib
 
-_CENTRED_ON = 1000  # images of the Gaussians, that what networks see is centred on
+_CENTRED_ON = 1000  # images of the Gaussians, whose mean in the networks is subtracted from what these see
 _PER_CELL = 100  # images of the Gaussians, on average, that a cell's centre and first prototypes come from
-_FEW = 0.25  # of the mean size of a class's cells: smaller ones are left out
+_FEW = 0.25  # share of the mean size of a class's cells; smaller cells are left out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
 
     @property
     def network_work(self) -> float:
-        """Billions of operations of what a network sees of an image, as long as they take: four times.
+        """Billions of operations for what a network sees of an image, times four for the time that they take.
 
         Convolutions with so few filters are slower than products of matrices.
         """
@@ -93,8 +94,8 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
                           max(1, self.prototype_charges))
 
 
-# Settings of the plan for colour pictures. A class's signal for each of its cells, and most of these; prototypes of all
-# classes, and of a cell.
+# Settings of the plan for colour pictures. Then a class's signal per cell, and the most cells of a class; the number of
+# prototypes of all classes, and the least number of a cell.
 _SETTINGS = {
     "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 2, "covariance_charges": 13,
     "embedding_charges": 0, "prototype_charges": 85, "selection_charges": 0, "fit_steps": 1000,
@@ -111,11 +112,11 @@ def usual(signal: float, num_classes: int) -> dict[str, typing.Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Decisions that come before the records are looked at; all of them public.
+    """Decisions made before the records are looked at; all of them are public.
 
     Attributes:
-      networks: that see the records and the prototypes.
-      centres: of cells, as `sum_questions.averaged` images: float64 [Y, K, d].
+      networks: networks that see the records and the prototypes.
+      centres: centres of cells, as `sum_questions.averaged` images: float64 [Y, K, d].
       start: first prototypes, uint8 [Y, K, n, h, w, C].
     """
 
@@ -124,7 +125,7 @@ class Plan:
     start: np.ndarray
 
     def question(self, config: PrototypesConfig) -> sum_questions.Embeddings:
-        """The release's."""
+        """The question of the release."""
         points = sum_questions.Points(square=config.moments_square, nearest_to=self.centres)
         return sum_questions.Embeddings(
             features=sum_questions.NetworkMap(networks=self.networks, square=config.features_square),
@@ -134,7 +135,7 @@ class Plan:
 def plan(config: PrototypesConfig, gaussians: tf.Module, kept: pathlib.Path) -> Plan:
     """Networks, cells and first prototypes, from images of the released Gaussians.
 
-    They are kept in the file: a resumed run must not see others than were released.
+    They are kept in the file `kept`: a resumed run must use the same ones as the release.
     """
     seed, classes, cells = config.seed, config.data.num_classes, config.prototype_cells
     spec = {"seed": seed, "num_networks": config.num_networks, "filters": config.network_filters}
@@ -162,9 +163,9 @@ def plan(config: PrototypesConfig, gaussians: tf.Module, kept: pathlib.Path) -> 
 
 
 def _cells(config: PrototypesConfig, points: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centres [K, d] of a class's cells, and as many of these images for each: [K, n, h, w, C]."""
+    """Centres [K, d] of a class's cells, and equally many of the images for each cell: [K, n, h, w, C]."""
     count = config.prototype_cells
-    with warnings.catch_warnings():  # Images may be all alike, where noise hides how they vary.
+    with warnings.catch_warnings():  # Images may all be alike where noise hides how they vary.
         warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
         found = sklearn.cluster.KMeans(count, n_init=1, random_state=config.seed % 2**32).fit(points)
     own = [images[np.resize(np.flatnonzero(found.labels_ == cell), config.num_prototypes // count)]
@@ -215,7 +216,7 @@ class PrototypeStudent:
         return loss
 
     def released(self) -> models.PrototypeGenerator:
-        """The generator of these prototypes: each cell is drawn as often as it has records."""
+        """The generator of these prototypes: each cell is drawn in proportion to its number of records."""
         shape, images = self._config.data.image_shape, self._images
         table = np.round(255 * images.numpy()).astype(np.uint8).reshape(self._cells[0], -1, *images.shape[1:])
         return models.PrototypeGenerator(shape, table, np.repeat(self._sizes, self._own, axis=1),

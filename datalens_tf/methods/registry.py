@@ -1,8 +1,8 @@
 """All methods by the name that `--method` takes: a method is a module of this folder that says when to choose it.
 
-A module is a method if it has a constant `CHOOSE_WHEN`, a sentence. Its name is the method's, the first line of its
-docstring says what it is, and it defines a `RunSynthesizer` whose settings, its `config_class`, have the method's name.
-Nothing else lists methods.
+A module is a method if it has a constant `CHOOSE_WHEN`, a clause. The module has the method's name, the first line of
+its docstring says what the method is, and it defines a `RunSynthesizer` whose settings, its `config_class`, have the
+method's name. Nothing else lists methods.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import declared, json_fields
 
-DEFAULT = "datalens"  # Of presets, and of `config.json` files that name none: the first version knew no other.
-# Data that are meant where nothing is said of them.
+DEFAULT = "datalens"  # Of presets, and of `config.json` files that name none: the first version had no other.
+# Data that are assumed where nothing is said about them.
 STATED = DataFacts(num_records=60_000, image_shape=(28, 28, 1), num_classes=10)
 
 
@@ -116,7 +116,7 @@ class Choice:
 
     Attributes:
       method: its name.
-      why: a clause.
+      why: the reason, as a clause.
     """
 
     method: str
@@ -127,7 +127,7 @@ def having(settings: Collection[str]) -> dict[str, type[MethodConfig]]:
     """The methods that have all of these settings.
 
     Raises:
-      InvalidArgumentError: there is none.
+      InvalidArgumentError: there is no such method.
     """
     found = {name: kind for name, kind in config_classes().items() if set(settings) <= set(declared(kind))}
     if not found:
@@ -138,17 +138,17 @@ def having(settings: Collection[str]) -> dict[str, type[MethodConfig]]:
 
 
 def usual() -> tuple[str, ...]:
-    """The methods by which mistakes are told where nothing names one: that for most data, and that of presets."""
+    """The methods whose errors are reported where no method is named: the one for most data, and that of presets."""
     return best(STATED, 1.0).method, DEFAULT
 
 
 def best(facts: DataFacts, epsilon: float | None, settings: Collection[str] = ()) -> Choice:
-    """The method that suits data best, by what each method says of itself (`MethodConfig.suits`).
+    """The method that suits data best, according to what each method says of itself (`MethodConfig.suits`).
 
     Args:
       facts: what is public about the data.
       epsilon: the budget; None takes 1.
-      settings: those that are given, which the method must have.
+      settings: the settings that are given, which the method must have.
 
     Raises:
       InvalidArgumentError: no method has all these settings, or those that have them must be named.
@@ -188,7 +188,7 @@ def presets() -> tuple[tuple[str, float], ...]:
 
 
 def config_from_json(text: str) -> MethodConfig:
-    """Settings of whatever method from the text of a `config.json`; raises InvalidArgumentError on anything else."""
+    """Settings of any method from the text of a `config.json`; raises InvalidArgumentError on anything else."""
     fields = json_fields(text)
     method = fields.get("method", DEFAULT)
     _validate.require(isinstance(method, str), "method", method, "to be text")

@@ -32,8 +32,8 @@ def check_folder(folder: pathlib.Path, *, resume: bool) -> None:
     """Checks the folder before anything is loaded.
 
     Raises:
-      InvalidArgumentError: a new run would start over another or among other files, or there is none to resume.
-      DataLensError: nobody may write there.
+      InvalidArgumentError: a new run would start over another run or among other files, or there is no run to resume.
+      DataLensError: the folder cannot be written to.
     """
     if begun(folder) and not resume:
         raise InvalidArgumentError(f"{folder} holds a run: continue it with --resume, or choose another --output_dir.")
@@ -81,7 +81,7 @@ def stored_config(folder: pathlib.Path) -> MethodConfig:
 
 
 def read_sources(folder: pathlib.Path) -> dict[str, str]:
-    """Places of a run's data and models on this machine, which only its private folder says; {} of older runs."""
+    """Places of a run's data and models on this machine, which only its private folder has; {} for older runs."""
     path = folder / "private" / "sources.json"
     try:
         sources = _files.parse_json(path.read_text(encoding="utf-8"))
@@ -107,10 +107,10 @@ def write_unreadable(folder: pathlib.Path, *loaded: datasets.Dataset) -> None:
 
 def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, name: str | None = None
                 ) -> tuple[str, str]:
-    """Place of a run's data, and its public name; of the data that is given instead, if it is given.
+    """Place and public name of a run's data, or of other data that is given instead.
 
     Args:
-      folder: of the run.
+      folder: the run folder.
       stored: `dataset` in its settings.
       given: other data, as `--dataset` names them.
       name: their public name.
@@ -127,7 +127,7 @@ def load_run(folder: pathlib.Path) -> base.RunSynthesizer[Any]:
 
 
 def class_names(path: pathlib.Path) -> tuple[str, ...]:
-    """Names of the classes of a run folder's generator, or an exported one, which is not loaded yet."""
+    """Names of the classes of a generator, in a run folder or exported; the generator is not loaded."""
     folder = path / "generator" if (path / "config.json").is_file() else path
     names: tuple[str, ...] = export.read_metadata(export.version_folder(folder))["class_names"]
     return names
@@ -139,9 +139,9 @@ class Drawers:
 
     Attributes:
       training: images for classifiers to learn from.
-      looking: images for people, without the grain that is there to learn from; `training` itself where no generator
-        adds any.
-      class_names: of the labels.
+      looking: images for people, without the grain that is there for classifiers to learn from; `training` itself where
+        the generator adds no grain.
+      class_names: names of the labels.
     """
 
     training: Callable[..., tuple[np.ndarray, np.ndarray]]
@@ -149,7 +149,7 @@ class Drawers:
     class_names: Sequence[str]
 
     def for_evaluation(self, num_images: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-        """`draw` and `show` of `evaluation.evaluate.evaluate`, for so many images."""
+        """Arguments `draw` and `show` of `evaluation.evaluate.evaluate`, for `num_images` images."""
         # The first seed's images are asked for in several places; those of all seeds together may be gigabytes.
         draw = functools.lru_cache(maxsize=1)(lambda seed: self.training(num_images, seed=seed))
         return draw, None if self.looking is self.training else lambda seed: self.looking(num_images, seed=seed)

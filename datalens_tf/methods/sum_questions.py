@@ -24,21 +24,21 @@ with epy.lazy_imports():
 if typing.TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Features = Callable[["tf.Tensor"], "tf.Tensor"]  # Of images [n, H, W, C] in [0, 1]: [n, D], each at most 1 long.
-# Vectors [n, D], the rows that they count in [n], and the numbers of records that their units have [n].
+Features = Callable[["tf.Tensor"], "tf.Tensor"]  # Images [n, H, W, C] in [0, 1] -> [n, D], at most 1 long.
+# Vectors [n, D], the rows that they count in [n], and the numbers of records of their units [n].
 Batches = Iterator[tuple["np.ndarray", "np.ndarray", "np.ndarray"]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Points:
-    """Vectors of records, and the rows that they count in: their labels, or what the last fields say.
+    """Vectors of records, and the rows that they count in: their labels, unless the last fields say otherwise.
 
     Attributes:
       square: side of the squares of pixels that images are `averaged` over.
-      centres: what is subtracted: of each class [Y, D], or of all [1, D].
-      directions: in which vectors are said then, [k, D].
-      nearest_to: centres of clusters, of which the nearest one of a record's class is its row: [Y, K, k].
-      less: what is subtracted at last: of each row [rows, k].
+      centres: vectors that are subtracted: one per class [Y, D], or one for all [1, D].
+      directions: directions in which vectors are then expressed, [k, D].
+      nearest_to: centres of clusters [Y, K, k]; a record's row is the nearest centre of its class.
+      less: vectors that are subtracted last, one per row: [rows, k].
       together: whether all records count in one row.
     """
 
@@ -57,7 +57,7 @@ class Points:
             if self.centres is not None:
                 vectors = vectors - (self.centres[labels] if len(self.centres) > 1 else self.centres)
             if self.directions is not None:
-                # Products of one shape, so that a record's do not depend on how many are in its chunk.
+                # Products of one shape, so that a record's product does not depend on the size of its chunk.
                 vectors = (datasets.padded(vectors, datasets.CHUNK) @ self.directions.T)[:len(vectors)]
             if self.nearest_to is not None:
                 centres = self.nearest_to[labels]
@@ -70,12 +70,12 @@ class Points:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Means(Question):
-    """Sums of vectors that are shortened to a clip, in units of it, and their numbers: of a `MeanEmbedding`.
+    """Sums of vectors that are shortened to a clip, in units of the clip, and their numbers, for a `MeanEmbedding`.
 
     Attributes:
       points: the vectors.
-      clip: the length.
-      num_rows: of the sums.
+      clip: the length that vectors are shortened to.
+      num_rows: number of rows of the sums.
     """
 
     points: Points
@@ -90,11 +90,11 @@ class Means(Question):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Squares(Question):
-    """Sums of r r^T over vectors r, for each row: of a `SecondMoment`.
+    """Sums of r r^T over vectors r, one per row, for a `SecondMoment`.
 
     Attributes:
       points: the vectors.
-      num_rows: of the sums.
+      num_rows: number of rows of the sums.
     """
 
     points: Points
@@ -111,7 +111,7 @@ class Squares(Question):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageSquares(Question):
-    """The sum of x x^T over images x: of a `SecondMoment`."""
+    """The sum of x x^T over images x, for a `SecondMoment`."""
 
     def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
         found: NDArray[np.float64] = mechanism.sums((images, sizes) for images, _, sizes in datasets.chunks(dataset))
@@ -120,14 +120,14 @@ class ImageSquares(Question):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureMap:
-    """Features of images: random Fourier features, and beside them those of a network, where there is one.
+    """Features of images: random Fourier features, and those of a network, if there is one.
 
     Attributes:
-      frequencies: of the random features, float32 [D / 2, d].
+      frequencies: frequencies of the random features, float32 [D / 2, d].
       square: side of the squares of pixels that images are averaged over first.
       network: arrays of a `FeatureNetwork`.
-      learned_share: of the squared length, that the network's features have.
-      data: what the network's images are, which are averages.
+      learned_share: share of the squared length that the network's features have.
+      data: shape and classes of the network's images, which are averages.
     """
 
     frequencies: NDArray[np.float32]
@@ -137,7 +137,7 @@ class FeatureMap:
     data: DataSpec | None = None
 
     def made(self) -> Features:
-        """The function."""
+        """The function from images to features."""
         frequencies = tf.constant(self.frequencies)
 
         def random_features(images: tf.Tensor) -> tf.Tensor:
@@ -161,27 +161,27 @@ class NetworkMap:
     """Features of images in untrained networks.
 
     Attributes:
-      networks: those.
-      square: side of the squares of pixels of which they see the means.
+      networks: the untrained networks.
+      square: side of the squares of pixels whose means the networks see.
     """
 
     networks: UntrainedNetworks
     square: int = 1
 
     def made(self) -> Features:
-        """The function."""
+        """The function from images to features."""
         seen = self.networks.made()
         return lambda images: seen(averaged_images(images, self.square) / self.square)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embeddings(Question):
-    """Per row, the sum of its records' features and their number: of a `MeanEmbedding`.
+    """Per row, the sum of its records' features and their number, for a `MeanEmbedding`.
 
     Attributes:
-      features: of images.
-      num_rows: of the sums.
-      points: whose rows these are; with none, a row is a class.
+      features: features of images.
+      num_rows: number of rows of the sums.
+      points: points that decide the rows; None makes each class a row.
     """
 
     features: FeatureMap | NetworkMap
@@ -199,12 +199,12 @@ class Embeddings(Question):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Votes(Question):
-    """Numbers of records that each of a few classifiers gets right, less those that it gets wrong: of `CorrectCounts`.
+    """Per classifier, the number of records that it gets right minus those that it gets wrong, for `CorrectCounts`.
 
     Attributes:
-      classifiers: weights of a `QuickClassifier` each.
-      data: what their images are.
-      square: side of the squares of pixels that records are averaged over to be such images.
+      classifiers: weights of each classifier, a `QuickClassifier`.
+      data: shape and classes of the classifiers' images.
+      square: side of the squares of pixels that records are averaged over for the classifiers.
     """
 
     classifiers: Sequence[Sequence[NDArray[np.float32]]]
@@ -236,9 +236,9 @@ def shortened(vectors: NDArray[np.float64], clip: float) -> NDArray[np.float64]:
 
 
 def averaged(images: NDArray[Any], square: int) -> NDArray[np.float64]:
-    """Sums over squares of pixels, divided by their side: float64 [n, D]. Lengths of smooth images stay.
+    """Sums over squares of pixels, divided by their side: float64 [n, D]. This keeps the lengths of smooth images.
 
-    Rows or columns that fill no square at the end have black beside them: what is added changes no length.
+    Rows or columns at the end that do not fill a square are padded with black, which changes no length.
 
     Args:
       images: [n, H, W, C].
@@ -254,7 +254,7 @@ def averaged(images: NDArray[Any], square: int) -> NDArray[np.float64]:
 
 
 def smaller(images: NDArray[Any], square: int) -> NDArray[Any]:
-    """Images [n, H, W, C], uint8 or float, of which squares of so many pixels along a side are one, their mean."""
+    """Images [n, H, W, C], uint8 or float, with each square of `square` x `square` pixels reduced to its mean."""
     if square == 1:
         return images
     count, height, width, channels = images.shape
@@ -270,8 +270,8 @@ def smaller(images: NDArray[Any], square: int) -> NDArray[Any]:
 def averaged_images(images: tf.Tensor, square: int) -> tf.Tensor:
     """Sums over squares of pixels, divided by their side: [n, H / square, W / square, C]. Differentiable.
 
-    Lengths of smooth images stay, and with them the distances that bandwidths are for. Rows or columns that fill no
-    square have black beside them.
+    This keeps the lengths of smooth images, and so the distances that bandwidths are for. Rows or columns that do not
+    fill a square are padded with black.
     """
     if square == 1:
         return images

@@ -20,12 +20,12 @@ with epy.lazy_imports():
     from datalens_tf.accounting import statement as statements
     from datalens_tf.mechanisms import base, correct_counts, mean_embedding, second_moment
 
-SQUARES = {"replace-one": "sqrt(2) * ", "add-or-remove-one": ""}  # before a clip's square: sensitivity of products
-# Sentence on numbers of records, in assumptions.
+SQUARES = {"replace-one": "sqrt(2) * ", "add-or-remove-one": ""}  # factor of a clip's square: sensitivity of products
+# Sentence about numbers of records, for the assumptions.
 WEIGHTS = {"replace-one": "", "add-or-remove-one":
            " Numbers of records have a weight of at most 1, and noise that is as much larger: sensitivities are of the "
            "numbers times their weight, which follows from public numbers."}
-Maker = Callable[..., typing.Any]  # Of a `noise_multiplier`: a mechanism, a `base.SumOfRecords`.
+Maker = Callable[..., typing.Any]  # From a `noise_multiplier` to a mechanism, a `base.SumOfRecords`.
 
 
 class SumsConfig(typing.Protocol):
@@ -57,18 +57,18 @@ class SumsConfig(typing.Protocol):
         ...
 
     def release_mechanisms(self) -> tuple[Maker, ...]:
-        """Makers of each release's mechanism, in order, of its noise multiplier."""
+        """Makers of the releases' mechanisms, in order; each takes a noise multiplier."""
         ...
 
 
 def means(config: MethodConfig, num_rows: int, dimension: int, num_charges: int) -> Maker:
-    """Maker of the mean embedding of so many rows' vectors.
+    """Maker of the mean embedding of the vectors of `num_rows` rows.
 
     Args:
       config: resolved settings, with the `noise_multiplier` of one charge.
-      num_rows: classes, or clusters of all classes.
-      dimension: numbers of a vector.
-      num_charges: that pay for the release.
+      num_rows: number of classes, or of clusters of all classes.
+      dimension: numbers per vector.
+      num_charges: number of charges that pay for the release.
     """
     weight = 1.0
     if config.adjacency == "add-or-remove-one":
@@ -85,13 +85,13 @@ def squares(config: MethodConfig, clip: float) -> Maker:
 
 
 def votes(config: MethodConfig, num_candidates: int) -> Maker:
-    """Maker of the records' votes on so many candidates."""
+    """Maker of the records' votes on `num_candidates` candidates."""
     return functools.partial(correct_counts.CorrectCounts, adjacency=config.adjacency, num_candidates=num_candidates,
                              discrete=bool(config.num_owners))
 
 
 def prices_of_plan(config: SumsConfig, adjacency: str) -> dict[str, float]:
-    """Epsilon of a plan by each accountant, for neighbours by this relation, whichever the noise is made for.
+    """Epsilon of a plan by each accountant, for neighbours by this relation, whichever relation the noise is made for.
 
     Args:
       config: resolved settings.
@@ -115,7 +115,7 @@ def price_for_others(config: SumsConfig, ledger: ledgers.PrivacyLedger) -> dict[
 
     Args:
       config: resolved settings.
-      ledger: with all charges, each for the release that its step names.
+      ledger: the ledger with all charges, each for the release that its step names.
     """
     other = next(name for name in base.ADJACENCIES if name != config.adjacency)
     makers, events = config.release_mechanisms(), []
@@ -143,12 +143,12 @@ _OWNERS = (
 
 def with_owners(guarantee: statements.Guarantee, config: typing.Any, ledger: ledgers.PrivacyLedger
                 ) -> statements.Guarantee:
-    """A guarantee as it is where owners keep the records: who sees more, and what it costs towards them.
+    """Adds to a guarantee what holds where owners keep the records: who sees more, and the epsilon towards them.
 
     Args:
-      guarantee: what the method tells.
+      guarantee: what the method says about its privacy.
       config: resolved settings, with `num_owners`.
-      ledger: with all charges.
+      ledger: the ledger with all charges.
     """
     seen = [_seen_by_driver(charge.event, config.noise_share) for charge in ledger.charges]
     towards_driver = (None if config.insecure_noise_seed is not None else

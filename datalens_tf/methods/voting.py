@@ -29,7 +29,7 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PateConfig(VotingConfig):
-    """Settings of the methods whose teachers vote, beside DataLens (private aggregation of teacher ensembles)."""
+    """Settings of the methods whose teachers vote, except DataLens (private aggregation of teacher ensembles)."""
 
     num_steps: int = 500
     noise_stddev: float | None = setting(
@@ -40,7 +40,7 @@ class PateConfig(VotingConfig):
     ema_decay: float = 0.99
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
-        """Fills in the noise that the budget asks for: a step's price falls with its square."""
+        """Fills in the noise that the budget requires: a step's price falls with the square of the noise."""
         if self.noise_stddev is not None:
             return self
         multiplier = accountants.calibrate_noise_multiplier(self.num_steps, self.budget, self.delta, self.accountant)
@@ -50,7 +50,7 @@ class PateConfig(VotingConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompressedConfig(PateConfig):
-    """Settings of DataLens with another compressor than TopAgg."""
+    """Settings of DataLens with a compressor other than TopAgg."""
 
     num_teachers: int = 4000
     batch_size: int = 15
@@ -84,7 +84,7 @@ _Pate = TypeVar("_Pate", bound=PateConfig)
 
 
 class VotedSynthesizer(RunSynthesizer[_Voting]):
-    """Trains by a `Trainer`. A method says which mechanism releases the votes, and which student learns from them."""
+    """Trains with a `Trainer`. A method says which mechanism releases the votes, and which student learns from them."""
 
     student_class: ClassVar[type[Student]] = Student
     trainer: trainers.Trainer | None = None
@@ -129,7 +129,7 @@ class PateSynthesizer(VotedSynthesizer[_Pate]):
 
     @abc.abstractmethod
     def _described(self) -> tuple[str, str, dict[str, Any]]:
-        """Describes one teacher's votes and their effect on the sum; what was released; facts for both."""
+        """Texts about one teacher's votes and their effect on the sum, and about the release; and facts for both."""
 
     def _statement(self, ledger: ledgers.PrivacyLedger, num_burnt: int, num_records: int) -> dict[str, Any]:
         config, mechanism, (votes, released, facts) = self.config, self.config.mechanism(), self._described()

@@ -4,15 +4,15 @@ import tensorflow as tf
 
 
 class ChosenGenerator(tf.Module):
-    """Images of a generator, each the one of several for its label to which a classifier gives this label most surely.
+    """Images of a generator, each chosen from several as the one to which a classifier gives its label most surely.
 
-    Input shape: latents float32 [n, latent_dim], those of all images; labels integer [n].
+    Input shape: latents float32 [n, latent_dim], of all images to choose from; labels integer [n].
     Output shape: images float32 [n, H, W, C] in [0, 1].
 
     Args:
       generator: takes latents and labels; with a `latent_dim`.
-      classifier: images to logits [n, Y].
-      choices: images among which one is chosen, >= 1.
+      classifier: maps images to logits [n, Y].
+      choices: number of images among which one is chosen, >= 1.
     """
 
     def __init__(self, generator: tf.Module, classifier: tf.Module, choices: int, name: str | None = None):
@@ -21,7 +21,7 @@ class ChosenGenerator(tf.Module):
 
     @property
     def latent_dim(self) -> int:
-        """Numbers that the images are made of among which one is chosen."""
+        """Numbers that all the images to choose from are made of."""
         return int(self.choices * self.generator.latent_dim)
 
     def __call__(self, inputs, training: bool = False):

@@ -20,8 +20,8 @@ class Critic(tf.Module):
     Args:
       image_shape: (H, W, C); images are padded to the next multiples of 4.
       num_classes: Y.
-      filters: of the first convolution; the second has twice as many.
-      seed: of the initial weights.
+      filters: channels of the first convolution; the second has twice as many.
+      seed: seed of the initial weights.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, *, filters: int, seed: int):
@@ -55,12 +55,12 @@ class Critic(tf.Module):
 
         Args:
           images, labels: [n, H, W, C] and [n].
-          loss: of a logit, elementwise.
+          loss: loss of a logit, elementwise.
         """
         with tf.GradientTape() as tape:
             inputs, outputs = self._layers(images)
             total = tf.reduce_sum(loss(self._score(outputs[-1], labels)))
-        # Of the sum; but example i alone decides rows i of what the layers put out.
+        # Gradients of the sum; but example i alone decides rows i of the layers' outputs.
         deltas = tape.gradient(total, outputs)
         kernels, biases = zip(*map(linear_gradients, inputs, deltas))
         return flattened([*kernels, *biases])

@@ -41,8 +41,8 @@ class EnsembleDiscriminator(_Discriminators):
       num_classes: Y.
       filters: filters of the second convolution, without the Y of the label; the first has C + Y.
       units: width of the dense layer.
-      precision: `float32`, or `mixed_bfloat16` for the variables of large matrix products, and these, in bfloat16
-        (normalisation and the last layer stay in float32). Whoever trains them keeps the weights in float32.
+      precision: `float32`, or `mixed_bfloat16`, with which large matrix products and their variables are in bfloat16
+        (normalisation and the last layer stay in float32). The code that trains them keeps the weights in float32.
     """
 
     def __init__(self, num_teachers: int, image_shape: tuple[int, int, int], num_classes: int, *, filters: int = 32,

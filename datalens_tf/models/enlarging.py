@@ -1,4 +1,4 @@
-"""Small images made larger, by what converts to all formats of models."""
+"""Enlargement of small images, by operations that convert to all formats of models."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,13 +7,13 @@ from datalens_tf.models.padding import crop
 
 
 class Enlarged:
-    """Images so many times larger, bicubically, cut off at 0 and 1, and cropped.
+    """Enlarges images bicubically, cuts them off at 0 and 1, and crops them.
 
     Classifiers that learn from bilinearly enlarged images get sharper ones wrong.
 
     Args:
       image_shape: (H, W, C) of the result.
-      times: how many; 1 for images as they are.
+      times: how many times larger images become; 1 for images as they are.
 
     Attributes:
       small: (h, w) of the images that are enlarged.
@@ -31,9 +31,9 @@ class Enlarged:
 
 
 def _weights(small: int, whole: int) -> np.ndarray:
-    """Weights by which rows are enlarged as `tf.image.resize` does it bicubically: float32 [small, whole].
+    """Weights that enlarge rows as bicubic `tf.image.resize` does: float32 [small, whole].
 
-    Products of matrices convert to all formats of models, and that operation to few.
+    Products of matrices convert to all formats of models; that operation converts to few.
     """
     weights: np.ndarray = tf.image.resize(tf.eye(small)[:, :, None, None], [whole, 1], "bicubic").numpy()[:, :, 0, 0]
     return weights
@@ -42,8 +42,8 @@ def _weights(small: int, whole: int) -> np.ndarray:
 def _products(images: tf.Tensor, rows: np.ndarray, columns: np.ndarray) -> tf.Tensor:
     """Images [n, h, w, C] times these matrices, [h, H] and [w, W]: [n, H, W, C].
 
-    Of two-dimensional tensors: with oneDNN, TensorFlow 2.20's and 2.21's `matmul` of four dimensions with two corrupts
-    memory (its issue 117700).
+    The products are of two-dimensional tensors: with oneDNN, `matmul` of four dimensions with two corrupts memory in
+    TensorFlow 2.20 and 2.21 (TensorFlow's issue 117700).
     """
     (height, width, channels), (_, whole_height), (_, whole_width) = images.shape[1:], rows.shape, columns.shape
     wide = tf.matmul(tf.reshape(tf.transpose(images, [0, 3, 1, 2]), [-1, width]), columns)

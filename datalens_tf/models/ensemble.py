@@ -147,7 +147,7 @@ class EnsembleConv2D(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def _label_maps(self, labels: tf.Tensor) -> tf.Tensor:
-        """Part of the label planes (and the bias) in the output: [T, B, H/2 * W/2 * filters]."""
+        """Contribution of the label planes (and the bias) to the output: [T, B, H/2 * W/2 * filters]."""
         label_kernel = tf.cast(self.label_kernel, self.compute_dtype)
         maps = tf.einsum("pk,tkyf->typf", tf.cast(self.inside, self.compute_dtype), label_kernel)
         if self.use_bias:

@@ -13,10 +13,10 @@ class FactorGenerator(tf.Module):
 
     Args:
       image_shape: (H, W, C).
-      means: of images, per class and cluster: [Y, K, HWC].
+      means: means of images, per class and cluster: [Y, K, HWC].
       factors: rows F with F^T F the covariance of coordinates, per class and cluster: [Y, K, r, d].
       directions: images that coordinates stand for: [d, HWC].
-      weights: of a class's clusters, at least 0, not all 0: [Y, K].
+      weights: weights of a class's clusters, at least 0, not all 0: [Y, K].
     """
 
     def __init__(self, image_shape: tuple[int, int, int], means: np.ndarray, factors: np.ndarray,

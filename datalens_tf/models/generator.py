@@ -14,22 +14,22 @@ def _normal():
 
 
 class Generator(tf.keras.Model):
-    """Conditional DC-GAN generator, that of the DataLens authors' code.
+    """The conditional DC-GAN generator of the DataLens authors' code.
 
     [z, y] -> dense, BN, ReLU -> dense filters * H/4 * W/4, BN, ReLU -> transposed conv 5x5/2, BN, ReLU -> transposed
-    conv 5x5/2, sigmoid, the label joining every layer.
+    conv 5x5/2, sigmoid; the label joins every layer.
 
     Input shape: latents [B, z] float32, labels [B] integer.
     Output shape: images [B, H, W, C] in [0, 1].
 
     Args:
-      image_shape: (H, W, C). The maps are those of the next multiples of 4, and what is too much is cut off.
+      image_shape: (H, W, C). The feature maps are for the next multiples of 4, and the excess is cut off.
       num_classes: Y.
       latent_dim: z.
       units: width of the first dense layer.
       filters: channels of the hidden feature maps.
       contrast: factor by which the sigmoid is stretched about 1/2, before it is cut off at 0 and 1.
-      enlarge: all this is done for an image that is so many times smaller, which is then enlarged.
+      enlarge: the layers make an image this many times smaller, which is then enlarged.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, latent_dim: int, *, units: int = 1024,
@@ -63,7 +63,7 @@ class Generator(tf.keras.Model):
         return self._enlarged(self._stretch(tf.sigmoid(crop(self.deconv_4(join(hidden)), *self._enlarged.small))))
 
     def _stretch(self, images):
-        """Contrast, with the gradient of the sigmoid alone: a pixel that is cut off can still learn."""
+        """Applies the contrast, with the gradient of the sigmoid alone: a pixel that is cut off can still learn."""
         stretched = tf.clip_by_value(0.5 + self.contrast * (images - 0.5), 0.0, 1.0)
         return tf.stop_gradient(stretched) + (images - tf.stop_gradient(images))
 

@@ -1,4 +1,4 @@
-"""Every example's own gradient of the weights of linear layers, from what a layer saw and what came out of it."""
+"""Each example's own gradient for the weights of linear layers, from the inputs and outputs of a layer."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +24,9 @@ def linear_gradients(inputs: tf.Tensor, deltas: tf.Tensor) -> tuple[tf.Tensor, t
 
 
 def averages(gradients: Iterable[NDArray[Any]], units: Iterable[int]) -> Iterator[NDArray[np.float32]]:
-    """Each unit's average gradient, float32 [d], where the examples of a unit follow each other: of these alone.
+    """Each unit's average gradient, float32 [d], from its own examples alone, which follow each other.
 
-    What is not finite, or too large for float32, leaves its unit's average so, and no other.
+    Values that are not finite, or too large for float32, stay so in their own unit's average and affect no other.
     """
     for _, rows in itertools.groupby(zip(units, gradients), key=lambda row: row[0]):
         total, count = np.zeros(()), 0

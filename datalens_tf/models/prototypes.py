@@ -20,9 +20,9 @@ class PrototypeGenerator(tf.Module):
     Args:
       image_shape: (H, W, C).
       prototypes: uint8 [Y, N, h, w, C].
-      weights: how often each is drawn, at least 0, of each class not all 0: [Y, N].
+      weights: how often each prototype is drawn, at least 0, and not all 0 in a class: [Y, N].
       mirrored: whether half of the images are mirrored.
-      enlarge: how many times prototypes are smaller than images.
+      enlarge: how many times smaller prototypes are than images.
     """
 
     latent_dim = 4
@@ -34,7 +34,7 @@ class PrototypeGenerator(tf.Module):
         self.image_shape, self._mirrored = tuple(image_shape), mirrored
         self._enlarged = Enlarged(image_shape, enlarge)
         sums = np.cumsum(weights, 1)
-        # None is drawn beyond the last one, whatever the rounding.
+        # No prototype beyond the last is drawn, whatever the rounding.
         bounds = scipy.special.ndtri(np.minimum(sums / sums[:, -1:], 1.0))[:, :-1]
         self.bounds = tf.Variable(bounds, trainable=False, dtype=tf.float32)
         self.prototypes = tf.Variable(prototypes.reshape(-1, *prototypes.shape[2:]), trainable=False, dtype=tf.uint8)

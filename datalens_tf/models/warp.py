@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-# Of one image: rotation, shear, two sizes, two shifts.
+# Moves of one image: rotation, shear, two sizes, two shifts.
 NUM_MOVES = 6
 # Their standard deviations: radians, slope, logarithms, and shares of the height and the width.
 _SPREAD = (0.1, 0.1, 0.07, 0.07, 0.8 / 28, 0.8 / 28)
@@ -14,17 +14,17 @@ _BLACK = 0.02
 
 
 class WarpedGenerator(tf.Module):
-    """Images of one of several generators, each as likely, warped, and with grain.
+    """Images of one of several equally likely generators, warped and with grain.
 
     Input shape: latents float32 [n, latent_dim] from N(0, 1), labels integer [n].
     Output shape: images float32 [n, H, W, C] in [0, 1].
 
     Args:
       image_shape: (H, W, C).
-      sources: generators with a `latent_dim`, of normal latents and labels: one or two.
+      sources: one or two generators of normal latents and labels, with a `latent_dim`.
       warp: how far images are moved, in units of a handwritten digit's usual variation; 0 for not at all.
       grain: standard deviation of the noise on pixels, on average: an image's own is uniform from 0 to twice as much.
-        Smooth images teach a classifier to rely on smoothness, which real ones do not have. 0 for none.
+        Smooth images teach a classifier to rely on smoothness, which real images do not have. 0 for no grain.
       on_black: whether black pixels have grain. Sources whose backgrounds are not quite black show what they are.
     """
 
@@ -38,7 +38,7 @@ class WarpedGenerator(tf.Module):
 
     @property
     def latent_dim(self) -> int:
-        """Normal numbers that an image is made of: the sources', what chooses one of them, the moves, and the grain."""
+        """Normal numbers that an image is made of: the sources', the choice of a source, the moves, and the grain."""
         return self._of_sources + 1 + NUM_MOVES + (1 + int(np.prod(self.image_shape)) if self.grain else 0)
 
     def __call__(self, inputs, training: bool = False):
@@ -63,7 +63,7 @@ class WarpedGenerator(tf.Module):
 
 
 class OfNormal(tf.Module):
-    """Images of a generator that takes latents from U(-1, 1), for latents from N(0, 1).
+    """Wraps a generator that takes latents from U(-1, 1), so that it takes latents from N(0, 1).
 
     Input and output shapes are those of the generator.
     """
@@ -78,20 +78,20 @@ class OfNormal(tf.Module):
 
 
 def grained(images: tf.Tensor, levels: tf.Tensor, noise: tf.Tensor, on_black: bool) -> tf.Tensor:
-    """Images [n, H, W, C] with normal noise of these levels [n], where they are black or not, cut off at 0 and 1."""
+    """Images [n, H, W, C] with normal noise of these levels [n], also on black if `on_black`, cut off at 0 and 1."""
     noisy = tf.clip_by_value(images + levels[:, None, None, None] * noise, 0.0, 1.0)
     return noisy if on_black else tf.where(images > _BLACK, noisy, images)
 
 
 def _uniform(normal: tf.Tensor) -> tf.Tensor:
-    """Numbers from N(0, 1) as uniform ones in [0, 1], to 0.0003, by what TensorFlow Lite has: it lacks erf."""
+    """Numbers from N(0, 1) made uniform in [0, 1], to within 0.0003, without erf, which TensorFlow Lite lacks."""
     return 0.5 + 0.5 * tf.tanh((2 / np.pi)**0.5 * (normal + 0.044715 * normal**3))
 
 
 def warp_places(images: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
-    """Images [n, B, H, W, C] of n batches, each place in a batch warped by its own of the maps [B, 2, 3]."""
+    """Images [n, B, H, W, C] of n batches, each place in a batch warped by its own map, one of [B, 2, 3]."""
     count, (batch, height, width, channels) = tf.shape(images)[0], images.shape[1:]
-    # To be warped alike is to be channels of one image.
+    # Images that are warped alike can be channels of one image.
     places = tf.reshape(tf.transpose(images, [1, 2, 3, 0, 4]), [batch, height, width, count * channels])
     warped = tf.reshape(affine_warp(places, maps), [batch, height, width, count, channels])
     return tf.transpose(warped, [3, 0, 1, 2, 4])

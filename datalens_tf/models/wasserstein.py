@@ -1,8 +1,8 @@
 """A Wasserstein discriminator ("critic") as a function of explicit weights.
 
 Thousands of them are kept as arrays with a leading axis and visited one at a time. There is no batch normalisation: an
-image's score, and its gradient, must not depend on the other images of its batch, or the gradient penalty would punish
-the wrong thing and clipping per image would bound nothing.
+image's score, and its gradient, must not depend on the other images of its batch. Otherwise the gradient penalty would
+punish the wrong thing, and clipping per image would bound nothing.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ class WassersteinCritic:
       filters: channels of the first convolution [F]; the second has 2 F.
 
     Attributes:
-      shapes: of the weights: kernel and bias of both convolutions, and the dense kernel.
+      shapes: shapes of the weights: kernel and bias of both convolutions, and the dense kernel.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, *, filters: int):
@@ -53,7 +53,7 @@ class WassersteinCritic:
 
         def convolved(maps, kernel, bias):
             _, height, width, channels = maps.shape
-            # A label's plane is constant, so that what it adds is one map per class; most of a kernel is for planes.
+            # A label's plane is constant, so it adds one map per class; most of a kernel is for planes.
             planes = tf.reshape(kernel[:, :, channels:], [_KERNEL, _KERNEL, 1, -1])
             added = tf.nn.conv2d(tf.ones([1, height, width, 1]), planes, 2, "SAME")
             added = tf.reshape(added, [height // 2, width // 2, self._num_classes, -1]) + bias
@@ -68,11 +68,11 @@ class WassersteinCritic:
         """The discriminator's loss with gradient penalty (Gulrajani et al. 2017; equation 12 of GS-WGAN).
 
         Args:
-          weights: of one critic.
+          weights: weights of one critic.
           real, fake: images [B, H, W, C] of the same labels [B]: the label alone must not tell them apart.
           labels: integers [B].
-          mix: where between fake (0) and real (1) the gradient's norm is asked to be 1, float32 [B].
-          penalty: its weight.
+          mix: the places between fake (0) and real (1) where the gradient's norm should be 1, float32 [B].
+          penalty: weight of the gradient penalty.
         """
         between = fake + mix[:, None, None, None] * (real - fake)
         gradients = self.image_gradients(weights, between, labels)
@@ -81,7 +81,7 @@ class WassersteinCritic:
         return penalty * tf.reduce_mean(tf.square(norms - 1.0)) - distance
 
     def image_gradients(self, weights: list[tf.Tensor], images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Gradient of each image's score with respect to it, [B, H, W, C]: to where it looks more real."""
+        """Gradient of each image's score with respect to the image, [B, H, W, C], towards looking more real."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(images)
             total = tf.reduce_sum(self(weights, images, labels))

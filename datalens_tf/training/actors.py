@@ -29,9 +29,9 @@ class Actors:
     Args:
       count: how many; None for one per machine, at least 2.
       options: distribute, num_threads, actor_gpus, actor_timeout_minutes.
-      owners: whether each belongs on the machine that joined the cluster with the resource datalens_owner_NUMBER, if
-        there are such machines.
-      kind: class that the actors are of, made of an actor's number and its number of threads.
+      owners: whether each actor belongs on the machine that joined the cluster with the resource
+        datalens_owner_NUMBER, if there are such machines.
+      kind: class of the actors, which is called with an actor's number and its number of threads.
 
     Raises:
       ActorError: there is no such cluster.
@@ -52,9 +52,9 @@ class Actors:
         return len(self._handles)
 
     def start(self, recipe: _Recipe) -> list[Any]:
-        """Adds (method, arguments) by number of actor to what a fresh actor is told; tells all; their last answers.
+        """Adds a recipe to what a fresh actor is told, and tells all actors; returns their last answers.
 
-        Whatever is raised, no actor is left behind.
+        A recipe gives (method, arguments) pairs by number of actor. Whatever is raised, no actor is left behind.
         """
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
@@ -70,16 +70,16 @@ class Actors:
 
     def ask(self, request: _Request, check: Callable[[Any], None] = lambda answer: None,
             progress: Callable[[float], None] = lambda fraction: None) -> list[Any]:
-        """Every actor's answer. One that dies or is silent for too long is replaced, and asked again.
+        """Every actor's answer. An actor that dies or is silent for too long is replaced, and asked again.
 
         Args:
           request: method and arguments by number of actor.
-          check: told the last answer of a replaced actor's recipe, before it is asked again.
+          check: called with the last answer of a replaced actor's recipe, before the actor is asked again.
           progress: called with the fraction of actors that have answered.
 
         Raises:
           ActorError: an actor failed too often, or there is no room for one.
-          DataLensError: whatever an actor raised of these.
+          DataLensError: an actor raised one.
         """
         answers: dict[int, Any] = {}
         losses: collections.Counter[int] = collections.Counter()
@@ -94,7 +94,7 @@ class Actors:
         return [answers[number] for number in range(len(self))]
 
     def ask_once(self, request: _Request, check: Callable[[Any], None]) -> list[Any] | None:
-        """`ask` that asks nobody again: None where an actor was lost and replaced."""
+        """Like `ask`, but asks nobody again; returns None where an actor was lost and replaced."""
         answers: dict[int, Any] = {}
         lost = self._round(request, answers)
         for number in lost:
@@ -102,7 +102,11 @@ class Actors:
         return None if lost else [answers[number] for number in range(len(self))]
 
     def ask_most(self, request: _Request) -> dict[int, Any]:
-        """`ask` that goes on without those who fail too often, however they fail: the others' answers, by number."""
+        """Like `ask`, but leaves out actors that fail too often; the others' answers by number.
+
+        Raises:
+          DataLensError: whatever an actor raised of these.
+        """
         answers: dict[int, Any] = {}
         losses: collections.Counter[int] = collections.Counter()
         given_up: set[int] = set()
@@ -119,13 +123,13 @@ class Actors:
     def _round(self, request: _Request, answers: dict[int, Any],
                progress: Callable[[float], None] = lambda fraction: None, without: Collection[int] = (),
                forgiving: bool = False) -> list[int]:
-        """Asks those who have not answered, and adds what they answer; the numbers of those who were lost.
+        """Asks the actors that have not answered, and adds their answers; returns the numbers of lost actors.
 
         Args:
           request, progress: see `ask`.
-          answers: by number of actor.
-          without: numbers of those who are not asked.
-          forgiving: whether whoever fails for a reason that is none of ours is lost, too.
+          answers: answers by number of actor.
+          without: numbers of actors that are not asked.
+          forgiving: whether an actor that fails with an error that is not ours counts as lost, too.
         """
         asked = {}
         for number in range(len(self)):
@@ -151,9 +155,9 @@ class Actors:
             self._ray.shutdown()
 
     def _answers(self, asked: dict[Any, int], forgiving: bool = False) -> Iterator[tuple[int, Any]]:
-        """Yields (number, answer) of those that answer in time; errors are raised, but lost actors left out.
+        """Yields (number, answer) of actors that answer in time; raises errors, but leaves lost actors out.
 
-        Where it is `forgiving`, only errors of ours are raised.
+        Where it is `forgiving`, only our own errors are raised.
         """
         errors = self._ray.exceptions
         pending, deadline = list(asked), time.monotonic() + self._timeout
@@ -172,14 +176,14 @@ class Actors:
                 pass
 
     def _spawn(self, number: int):
-        """A new process somewhere in the cluster; an owner's on the machine that was started as its own."""
+        """Starts a process somewhere in the cluster; an owner's process on the machine that was started as its own."""
         resources = {f"datalens_owner_{number}": 1} if self._owned else None
         actor = self._ray.remote(self._kind).options(
             num_cpus=self._threads, num_gpus=self._gpus, resources=resources, max_restarts=0, max_task_retries=0)
         return actor.remote(number, self._threads)
 
     def _replace(self, number: int) -> Any:
-        """Starts an actor afresh; the last answer of its recipes, None if it died again."""
+        """Starts an actor afresh; returns the last answer of its recipes, None if it died again."""
         self._ray.kill(self._handles[number])
         self._handles[number] = self._spawn(number)
         answer = None

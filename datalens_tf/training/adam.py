@@ -33,7 +33,7 @@ def adam(config: AdamSettings, state: Sequence[tf.Tensor], gradients: Sequence[t
 
     Args:
       config: learning_rate, beta_1, beta_2.
-      state: weights float32, then first moments, then second moments, of one type that moments are rounded to.
+      state: weights float32, then first moments, then second moments; moments have one type and are rounded to it.
       gradients: one per weight, float32 or bfloat16.
       step: 1 for the first.
 

@@ -11,7 +11,7 @@ from datalens_tf.data.datasets import Dataset, to_unit
 
 
 class Batches:
-    """Batches in stored order. Records stay as they are stored, scaled batch by batch: uint8 is 4x less."""
+    """Batches in stored order. Records stay as stored and are scaled by batch: uint8 takes a quarter of the memory."""
 
     def __init__(self, dataset: Dataset, batch_size: int):
         self._dataset, self._batch_size = dataset, batch_size
@@ -32,8 +32,8 @@ class Batches:
     def stream(self) -> tf.data.Dataset:
         """Pairs of images float32 [B, H, W, C] in [0, 1] and labels [B]; each epoch is one pass.
 
-        TensorFlow tunes streams in a thread of its own, and the end of an epoch waits for that thread, for seconds in
-        which nothing is computed. There is nothing to tune here, so that it is switched off.
+        TensorFlow tunes streams in a thread of its own. The end of an epoch waits for that thread, for seconds in which
+        nothing is computed. As there is nothing to tune here, tuning is switched off.
         """
         records = tf.data.Dataset.from_generator(lambda: self, output_signature=(
             tf.TensorSpec([None, *self._dataset.image_shape], tf.float32),

@@ -1,4 +1,4 @@
-"""Callbacks, which tell the outside of a run while it trains."""
+"""Callbacks, which report on a run while it trains."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StepReport:
     """One generator step.
 
     Attributes:
-      step, planned_steps: done, and to be done if no charge is burnt.
+      step, planned_steps: steps done, and steps to be done if no charge is burnt.
       epsilon: spent so far.
       student_loss: the student's loss on the released target; shareable.
       student: the generator after the step; shareable. None where a classifier is trained.
@@ -69,19 +69,19 @@ class StepReport:
 
 
 class Callback:
-    """Base: ignores everything. A stage is what a method names: loading, releases, a training, samples."""
+    """Base class, which ignores everything. A method names its stages: loading, releases, a training, samples."""
 
     def on_plan(self, about: str, stages: Sequence[Stage]) -> None:
-        """The records are loaded: what is public `about` them in words, and the stages that follow."""
+        """The records are loaded; `about` says in words what is public about them, and `stages` are what follows."""
 
     def on_stage(self, name: str, parts: int = 1, done: int = 0) -> None:
-        """A stage begins, of so many parts, of which so many were done by an earlier process."""
+        """A stage of `parts` parts begins; an earlier process has done `done` of them."""
 
     def on_progress(self, what: str, fraction: float) -> None:
-        """So much is done since the last step that was reported, in units of the stage's parts: `what` names it."""
+        """`fraction` is done since the last reported step, in units of the stage's parts; `what` names this work."""
 
     def on_spent(self, epsilon: float) -> None:
-        """Something was released, and the run has spent so much so far."""
+        """Something was released; the run has spent this epsilon so far."""
 
     def on_step(self, report: StepReport) -> None:
         """A generator step is done."""
@@ -93,8 +93,8 @@ class Callback:
 class TensorBoard(Callback):
     """Shareable TensorBoard logs: student loss, epsilon spent, image grids. Nothing computed from real records.
 
-    TensorFlow's own writer puts the name of the host into the file's name, and the time of day beside every value. How
-    long a step took may depend on records (on how many of them a secret sample holds), so the time is the step here.
+    TensorFlow's own writer puts the name of the host into the file's name, and the time of day next to every value. The
+    duration of a step may depend on records (on how many of them a secret sample holds), so the time is the step here.
     """
 
     def __init__(self, directory: pathlib.Path, steps_between_grids: int = 10):
@@ -114,7 +114,7 @@ class TensorBoard(Callback):
         writer.flush()
 
     def _new_file(self, step: int) -> tf.io.TFRecordWriter:
-        """A resumed run has several; their names say in which order."""
+        """Starts a file. A resumed run has several; their names say in which order."""
         self._directory.mkdir(parents=True, exist_ok=True)
         number = len(list(self._directory.iterdir()))
         writer = tf.io.TFRecordWriter(str(self._directory / f"events.out.tfevents.{number:06d}"))

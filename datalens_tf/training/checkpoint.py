@@ -66,10 +66,10 @@ class ReleaseStore:
         return {self.charge(step) for step in range(1, len(self) + 1)}
 
     def check(self, ledger: PrivacyLedger) -> None:
-        """Every stored sum must be paid for: a ledger that lost charges would understate epsilon.
+        """Checks that every stored sum is paid for: a ledger that lost charges would understate epsilon.
 
         Raises:
-          LedgerError: one is not.
+          LedgerError: a sum is not paid for.
         """
         for step in range(1, len(self) + 1):
             paid = self._paid(step)
@@ -85,7 +85,7 @@ class ReleaseStore:
         return self._checked(step, _read_npz(self._path(step)), {"noisy", "charge"})
 
     def _paid(self, step: int) -> dict[str, np.ndarray]:
-        """Charge that paid for a step, by the step's file."""
+        """Charge that paid for a step, according to the step's file."""
         return self._checked(step, _read_npz(self._path(step), ("charge", "ledger_head")), {"charge"})
 
     def _checked(self, step: int, arrays: dict[str, np.ndarray], needed: set[str]) -> dict[str, np.ndarray]:
@@ -97,14 +97,14 @@ class ReleaseStore:
 class Saver:
     """Snapshots of bank and student after whole generator steps. The newest one is kept.
 
-    Of a bank whose state is a file already, the snapshot holds nothing.
+    If the bank's state is a file already, the snapshot holds nothing of the bank.
 
     Args:
       directory: folder of the snapshots.
       bank, student: what is saved and restored.
-      ledger: of the run. Its configuration and its head are written into each snapshot; a snapshot of another
+      ledger: the run's ledger. Its configuration and its head are written into each snapshot. A snapshot of another
         configuration, or of charges that the ledger does not have, is refused.
-      seconds_between: least time between two `save_if_due`.
+      seconds_between: least time between two snapshots of `save_if_due`.
     """
 
     def __init__(self, directory: pathlib.Path, bank: Bank, student: Student, ledger: PrivacyLedger,
@@ -121,7 +121,7 @@ class Saver:
     def save(self, step: int) -> None:
         """Writes the snapshot aside, makes it durable, then drops older ones.
 
-        Raises DataLensError with the operating system's reason when it cannot be written; older ones stay.
+        Raises DataLensError with the operating system's reason when the snapshot cannot be written; older ones stay.
         """
         final = self._directory / f"step-{step:06d}"
         with _files.clear_os_errors(final):
@@ -148,7 +148,7 @@ class Saver:
         self._last = time.monotonic()
 
     def restore(self) -> int:
-        """Loads the newest snapshot; returns its generator step. Without one, everything is as it was made: step 0.
+        """Loads the newest snapshot; returns its generator step. Without one, everything stays as it was made: step 0.
 
         Raises:
           CheckpointError: the snapshot is damaged or of another configuration.
@@ -200,7 +200,7 @@ def _checksum(meta: dict) -> int:
 
 
 def _damaged(path: pathlib.Path) -> CheckpointError:
-    """The one clear line, and that nothing is lost."""
+    """Error in one clear line, which also says that nothing is lost."""
     return CheckpointError(
         f"Damaged checkpoint {path}: delete its folder, and --resume computes the state again from stored releases.")
 
@@ -215,7 +215,7 @@ def _write_blocks(path: pathlib.Path, blocks: Iterable[np.ndarray]) -> int:
             file.write(view)
             unsynced += view.nbytes
             if unsynced >= _SYNC_BYTES:
-                # So that gigabytes of dirty pages never compete with the bank for memory.
+                # Gigabytes of dirty pages must never compete with the bank for memory.
                 unsynced = 0
                 _sync(file)
         _sync(file)
@@ -230,7 +230,7 @@ def _sync(file: BinaryIO) -> None:
 
 
 class _Reader:
-    """Reads a file piece by piece and sums it up."""
+    """Reads a file piece by piece and computes its checksum."""
 
     def __init__(self, file: BinaryIO):
         self._file, self.checksum = file, 0

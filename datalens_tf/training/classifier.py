@@ -1,6 +1,6 @@
-"""The paper's classifier: what synthetic data is judged with, chosen by, and what public queries teach.
+"""The paper's classifier: it judges and chooses synthetic data, and it learns from public queries.
 
-It is trained on synthetic (or public) images alone; `evaluation.metrics.utility` says what it finds about real ones.
+It is trained on synthetic (or public) images alone; `evaluation.metrics.utility` says how it does on real ones.
 """
 
 import dataclasses
@@ -23,15 +23,15 @@ _AS_RELEASED = "pixel values as released, no augmentation, "
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A protocol: how the classifier is trained. Numbers of different protocols cannot be compared.
+    """A protocol that says how the classifier is trained. Numbers of different protocols cannot be compared.
 
     Attributes:
-      name: of the protocol.
+      name: name of the protocol.
       optimizer: `adam` or `sgd`, with the learning rate.
-      batch_size, epochs: of the training.
-      num_synthetic: how many synthetic images it asks for.
-      every_epoch: whether it tests after every epoch, too. The best of these is chosen on test data.
-      condensed: whether the network is that of condensed data sets, with its augmentation, not the paper's.
+      batch_size, epochs: those of the training.
+      num_synthetic: how many synthetic images the protocol asks for.
+      every_epoch: whether the classifier is tested after every epoch, too. The best of these is chosen on test data.
+      condensed: whether the network is that of condensed data sets, with its augmentation, in place of the paper's.
     """
 
     name: str
@@ -69,10 +69,10 @@ PAPER = Protocol(name="paper", optimizer="sgd", learning_rate=2e-3, batch_size=5
                  num_synthetic=100_000, every_epoch=True)
 PAPER_CELEBA = Protocol(name="paper", optimizer="sgd", learning_rate=1e-4, batch_size=256, epochs=250,
                         num_synthetic=100_000, every_epoch=True)
-# The same in a tenth of the epochs, by a learning rate ten times as large.
+# The same in a tenth of the epochs, with a learning rate ten times as large.
 PAPER_SHORT = Protocol(name="paper-short", optimizer="sgd", learning_rate=0.02, batch_size=512, epochs=60,
                        num_synthetic=100_000, every_epoch=True)
-# What condensed data sets are judged by, with as many images and epochs as suit data of any number.
+# The protocol for condensed data sets, with as many images and epochs as suit data sets of any size.
 CONDENSED = Protocol(name="condensed", optimizer="sgd", learning_rate=0.01, batch_size=256, epochs=20,
                      num_synthetic=60_000, every_epoch=True, condensed=True)
 _QUICK_BATCH = 100
@@ -88,9 +88,9 @@ class UtilityResult:
       accuracy: share of real test records classified right, after the last epoch.
       per_class_accuracy: the same for the records of each class; None for a class without test records.
       num_synthetic, num_test: numbers of records.
-      epochs, seed: of the training.
-      epoch_accuracies: after each epoch; None where only the last was tested.
-      probabilities: of the classes for the test records, float32 [num_test, num_classes].
+      epochs, seed: those of the training.
+      epoch_accuracies: accuracy after each epoch; None where only the last epoch was tested.
+      probabilities: class probabilities of the test records, float32 [num_test, num_classes].
     """
 
     accuracy: float
@@ -104,7 +104,7 @@ class UtilityResult:
 
     @property
     def best_epoch_accuracy(self) -> float | None:
-        """The largest of all epochs, thus chosen on test data; None where only the last was tested."""
+        """The largest accuracy of all epochs, thus chosen on test data; None where only the last epoch was tested."""
         return None if self.epoch_accuracies is None else max(self.epoch_accuracies)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ PROTOCOLS = (FROZEN.name, PAPER.name, PAPER_SHORT.name, CONDENSED.name)
 
 
 def protocol(name: str, dataset: str) -> Protocol:
-    """The protocol of a name, for a data set: the paper has one of its own for CelebA's two tasks, `PAPER_CELEBA`."""
+    """The protocol of a name, for a data set; `paper` stands for `PAPER_CELEBA` on CelebA's two tasks."""
     if name == PAPER.name and dataset.startswith("celeba"):
         return PAPER_CELEBA
     return {known.name: known for known in (FROZEN, PAPER, PAPER_SHORT, CONDENSED)}[name]
@@ -136,7 +136,7 @@ def paper_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: 
         return tf.keras.initializers.GlorotUniform(seed=next(seeds))
 
     def dropout(rate):
-        # A generator of its own: with other kinds TensorFlow's global seed has a say.
+        # The layer has a generator of its own; with other kinds, TensorFlow's global seed has an influence.
         return layers.Dropout(rate, seed=next(seeds), rng_type="stateful")
 
     return tf.keras.Sequential([
@@ -164,13 +164,13 @@ def train_on_synthetic(images: np.ndarray, labels: np.ndarray, test_images: np.n
       test_images, test_labels: real records, likewise.
       num_classes: number of classes.
       epochs: passes over the synthetic data; by default the protocol's.
-      seed: of initial weights, order and dropout.
-      protocol: which one.
-      state_dir: folder where the training is saved after every epoch, and continued if it is there; None for none.
-      callbacks: of Keras, for progress; under `FROZEN` they see synthetic data only.
+      seed: seed of initial weights, order and dropout.
+      protocol: how to train.
+      state_dir: folder where the training is saved after every epoch, and continued from if it is there; None for none.
+      callbacks: Keras callbacks, for progress; under `FROZEN` they see synthetic data only.
 
     Raises:
-      DataError: records that are not what they must be, or do not fit each other.
+      DataError: records that are not valid, or do not fit each other.
     """
     epochs = protocol.epochs if epochs is None else epochs
     _validate.integer("num_classes", num_classes, at_least=2)
@@ -201,13 +201,13 @@ class QuickClassifier:
     """A small classifier that is trained from the same initial weights again and again, by one compiled step.
 
     conv 16 5x5/2 - ReLU - dropout 0.2 - conv 32 5x5/2 - ReLU - dropout 0.3 - dense 64 - ReLU - dense; Adam 1e-3, batch
-    100; at last, its weights are a moving average of those that it had. It has a quarter of the arithmetic of
-    `paper_classifier`, and it puts sets of images in an order; its numbers cannot be compared with those of a protocol.
+    100. Its final weights are a moving average of those that it had. It has a quarter of the arithmetic of
+    `paper_classifier`. It puts sets of images in an order; its numbers cannot be compared with those of a protocol.
 
     Args:
       image_shape: (H, W, C), H and W at least 8.
       num_classes: Y.
-      seed: of initial weights, order and dropout.
+      seed: seed of initial weights, order and dropout.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, seed: int):
@@ -252,16 +252,16 @@ class QuickClassifier:
 
     @property
     def network(self) -> tf.keras.Model:
-        """Images float32 in [0, 1] to logits, as it has learned them."""
+        """The trained network: images float32 in [0, 1] to logits."""
         return self._model
 
     def weights(self) -> list[np.ndarray]:
-        """Arrays of all that it has learned."""
+        """All learned weights, as arrays."""
         weights: list[np.ndarray] = self._model.get_weights()
         return weights
 
     def restore(self, weights: Sequence[np.ndarray]) -> None:
-        """Takes the `weights` of another for such images."""
+        """Takes the `weights` of another classifier for such images."""
         self._model.set_weights(weights)
 
     def predict(self, images: np.ndarray) -> np.ndarray:
@@ -279,8 +279,8 @@ class QuickClassifier:
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
         weights = self._model.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
-        # Where the last step leaves the weights is chance, and more of it where images are unlike real ones. The first
-        # steps' are soon forgotten.
+        # The weights that the last step leaves depend on chance, the more so where images are unlike real ones. The
+        # average soon forgets the first steps.
         steps = tf.cast(self._optimizer.iterations, tf.float32)
         share = tf.maximum(_LATEST, 10 / (10 + steps))
         for weight, average in zip(weights, self._averages):
@@ -293,7 +293,7 @@ def _unit(images: tf.Tensor) -> tf.Tensor:
 
 
 def tested_result(probabilities: np.ndarray, real: Dataset, **facts: Any) -> UtilityResult:
-    """Result that the probabilities of real test records give."""
+    """Result for the class probabilities of real test records."""
     correct = np.argmax(probabilities, axis=1) == real.labels
     return UtilityResult(
         accuracy=float(correct.mean()), num_test=len(real), probabilities=probabilities,

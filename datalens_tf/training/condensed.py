@@ -1,7 +1,7 @@
-"""The network that condensed data sets are judged with: ConvNet-3, and what is done to its images in training.
+"""The network that judges condensed data sets, ConvNet-3, and the augmentation of its training images.
 
 Zhao, Mopuri and Bilen, "Dataset condensation with gradient matching", ICLR 2021; the augmentation follows Zhao and
-Bilen, "Dataset condensation with differentiable siamese augmentation", ICML 2021, by layers of Keras.
+Bilen, "Dataset condensation with differentiable siamese augmentation", ICML 2021, with layers of Keras.
 """
 
 import tensorflow as tf
@@ -20,8 +20,8 @@ CONDENSED_TEXT = (
 def condensed_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0) -> tf.keras.Model:
     """ConvNet-3 of 128 filters, its initial weights and the moves of its training images drawn from the seed.
 
-    Input shape: images [B, H, W, C] in [0, 1], H and W at least 8. Output shape: logits [B, num_classes]. Layers of
-    Keras that move images do so unless they are called with `training=False`.
+    Input shape: images [B, H, W, C] in [0, 1], H and W at least 8. Output shape: logits [B, num_classes]. The Keras
+    layers that move images do so unless they are called with `training=False`.
     """
     layers, seeds = tf.keras.layers, iter(rng.stream(int(seed), "condensed").integers(0, 2**31, size=9).tolist())
 

@@ -2,11 +2,11 @@
 
 Each actor owns a share of the partitions and keeps its teachers in a file of its own, which survives its death. In a
 round the driver broadcasts what is public (fakes, instance noise, the images to vote on), and every actor answers with
-the sum of its teachers' votes, integers [m, d]: never records, weights, gradients or losses. The driver sums, charges
-the ledger, adds the noise and trains the student, as if the teachers were its own.
+the sum of its teachers' votes, integers [m, d]: never records, weights, gradients or losses. The driver adds the sums
+up, charges the ledger, adds the noise and trains the student, as if the teachers were its own.
 
-Where actors belong to data owners who keep their records (`config.num_owners`), an actor loads its records itself and
-never answers with votes, only with votes plus its share of the noise, after charging a ledger of its own.
+Where actors belong to data owners who keep their records (`config.num_owners`), an actor loads its records itself. It
+never answers with votes alone, only with votes plus its share of the noise, after charging a ledger of its own.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNois
 from datalens_tf.training.actors import Actors
 from datalens_tf.training.teachers import Bank, TeacherBank, TeacherRound, TeachersBehind
 
-_LOCK_SECONDS = 60  # That the process of a replaced actor may take to die.
+_LOCK_SECONDS = 60  # The time that the process of a replaced actor may take to die.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Share:
     """One actor's teachers. An ordinary class; `ray.remote` makes an actor of it.
 
     Args:
-      number: of the actor.
-      threads: chunks computed side by side.
+      number: number of the actor.
+      threads: number of chunks computed side by side.
     """
 
     def __init__(self, number: int, threads: int = 1):
@@ -75,14 +75,14 @@ class Share:
             tf.config.threading.set_inter_op_parallelism_threads(threads)
         except RuntimeError:  # TensorFlow has started already, in a process that used it before.
             pass
-        self._votes: np.ndarray | None = None  # of the last round, until they are released
-        self._step = 0  # of that round
+        self._votes: np.ndarray | None = None  # votes of the last round, until they are released
+        self._step = 0  # step of that round
         self._lock: IO[str] | None = None
 
     def load(self, name: str, data_dir: str | None, num_teachers: int, seed: int,
              classes: Sequence[str] | None = None, pictures: Pictures | None = None, unit: str | None = None
              ) -> dict[str, Any]:
-        """An owner loads its own records; says what is public about them."""
+        """Loads an owner's own records; returns what is public about them."""
         dataset = load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir, classes=classes,
                                pictures=pictures, unit=unit)
         partitions = teacher_indices(dataset, num_teachers, seed)
@@ -97,7 +97,7 @@ class Share:
     def open(self, config: VotingConfig, mechanism: Mechanism, first_teacher: int, folder: str) -> int:
         """Opens, or makes, the teachers' file in a folder of this machine; returns their optimizer steps.
 
-        Teachers that cannot be continued, after the machine went down for example, start again: 0.
+        Teachers that cannot be continued, for example after the machine went down, start again; the result is then 0.
         """
         path, records = pathlib.Path(folder), self._records
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -125,9 +125,9 @@ class Share:
 
     def advance(self, iterations: int, rounds: Sequence[TeacherRound], vote_images: np.ndarray | None,
                 vote_labels: np.ndarray | None, step: int) -> np.ndarray | None:
-        """`TeacherBank.advance` from so many optimizer steps on: the sum of its votes, int32 [m, d].
+        """`TeacherBank.advance` from `iterations` optimizer steps on; returns the sum of its votes, int32 [m, d].
 
-        None where nobody votes, and of an owner, who keeps the sum for `noisy_votes`.
+        Returns None where nobody votes, and for an owner, who keeps the sum for `noisy_votes`.
         """
         self._bank.iterations = iterations
         self._votes = None
@@ -141,10 +141,11 @@ class Share:
         return votes.astype(np.int32)
 
     def noisy_votes(self) -> np.ndarray:
-        """An owner's votes of the last round with its share of the noise, float64 [m, d]; once for every round.
+        """An owner's votes of the last round with its share of the noise, float64 [m, d]; only once in every round.
 
         Raises:
           BudgetExhaustedError: the owner's own ledger says that the budget is spent.
+          InvalidArgumentError: it answered in this round before.
         """
         votes, self._votes = self._votes, None
         if votes is None:
@@ -161,7 +162,7 @@ class Share:
 
 
 def lock_folder(folder: pathlib.Path) -> IO[str]:
-    """The open file of a lock that ends with the process; waits for the process of a replaced actor to die."""
+    """The open file of a lock that ends with the process; waits until the process of a replaced actor has died."""
     file = open(folder / "lock", "w", encoding="utf-8")  # noqa: SIM115 (the lock is the open file)
     for _ in range(_LOCK_SECONDS):
         try:
@@ -173,16 +174,16 @@ def lock_folder(folder: pathlib.Path) -> IO[str]:
 
 
 class OwnersLedger:
-    """An owner counts for itself, whatever the driver says.
+    """The ledger with which an owner counts for itself, whatever the driver says.
 
-    Beside the ledger lies the head that it had when the owner last answered: a ledger that lost charges since then, or
-    everything, is refused.
+    A file next to the ledger holds the head that the ledger had when the owner last answered. A ledger that lost
+    charges since then, or everything, is refused.
 
     Args:
-      folder: of the owner's files.
+      folder: folder of the owner's files.
       config: settings of the run.
       event: what a step costs.
-      largest_event: what the costliest line of the ledger will; None where that is a step.
+      largest_event: what the costliest line of the ledger will cost; None where that is a step.
 
     Raises:
       CheckpointError: the ledger is of another configuration.
@@ -216,24 +217,24 @@ class OwnersLedger:
 
 
 class DistributedBank(Bank):
-    """All teachers, kept by actors; to the trainer like a `TeacherBank` whose state is a file.
+    """All teachers, kept by actors; the trainer sees them like a `TeacherBank` whose state is a file.
 
     Args:
       config: resolved settings.
       mechanism: compresses gradients into votes.
-      actors: with their records.
+      actors: the actors, which have their records.
       batch_size: records in a teacher's batch.
       folder: where each actor keeps its teachers, in a sub-folder, on its own machine.
     """
 
     @property
     def persistent(self) -> bool:
-        """The actors' files are."""
+        """True: the state is in the actors' files."""
         return True
 
     @property
     def num_arrays(self) -> int:
-        """None are here."""
+        """0: none of the state is here."""
         return 0
 
     def __init__(self, config: VotingConfig, mechanism: Mechanism, actors: Actors, batch_size: int,
@@ -246,7 +247,7 @@ class DistributedBank(Bank):
     @classmethod
     def of(cls, config: VotingConfig, mechanism: Mechanism, dataset: "Dataset | Owners",
            options: PerformanceOptions, folder: pathlib.Path) -> "DistributedBank":
-        """Makes the owners' actors, or actors that get their shares of a data set."""
+        """Makes a bank of the owners' actors, or of new actors that get their shares of a data set."""
         if isinstance(dataset, Owners):
             return cls(config, mechanism, dataset.actors, config.teacher_batch_size, folder)
         partitions = teacher_indices(dataset, config.num_teachers, config.partition_seed)
@@ -260,7 +261,7 @@ class DistributedBank(Bank):
 
     @property
     def iterations(self) -> int:
-        """Optimizer steps that all teachers have taken; some may be ahead, and do not repeat them."""
+        """Optimizer steps that all teachers have taken; some teachers may be ahead, and do not repeat theirs."""
         return self._iterations
 
     @iterations.setter
@@ -280,10 +281,10 @@ class DistributedBank(Bank):
     def advance(self, rounds: Sequence[TeacherRound], vote_images: tf.Tensor | None = None,
                 vote_labels: tf.Tensor | None = None, step: int = 0,
                 progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
-        """Trains and votes, see `TeacherBank.advance`; losses stay with the teachers, and votes with owners.
+        """Trains and votes; see `TeacherBank.advance`. Losses stay with the teachers, and votes with owners.
 
         Raises:
-          TeachersBehind: an actor lost its teachers; everything is to be computed again, in which only it takes part.
+          TeachersBehind: an actor lost its teachers. Everything must be computed again, and only that actor takes part.
         """
         votes = (None, None) if vote_images is None else (np.asarray(vote_images), np.asarray(vote_labels))
         shared = self._actors.put(list(rounds))
@@ -295,7 +296,7 @@ class DistributedBank(Bank):
         return (sum(sums) if sums else None), np.zeros([0, len(rounds)], np.float32)
 
     def noisy_sum(self) -> np.ndarray | None:
-        """The sum of the owners' noisy votes, float64 [m, d]; None if an owner was lost, and others have answered."""
+        """The sum of the owners' noisy votes, float64 [m, d]; None if an owner was lost."""
         answers = self._actors.ask_once(lambda number: ("noisy_votes", ()), self._check)
         return None if answers is None else sum(answers)
 
@@ -304,14 +305,17 @@ class DistributedBank(Bank):
         self._actors.close()
 
     def _check(self, completed: int | None) -> None:
-        """A replaced actor must have what all had before this round; None has died again, and will be replaced."""
+        """Checks that a replaced actor has what all had before this round.
+
+        None stands for an actor that has died again, and will be replaced.
+        """
         if completed is not None and completed < self._iterations:
             self._completed = [0] * len(self._actors)
             raise TeachersBehind
 
 
 def check_owners(config: VotingConfig, facts: Sequence[dict[str, Any]]) -> None:
-    """Raises DataError where what `Share.load` says of the owners does not go together."""
+    """Raises DataError where the public facts from `Share.load` differ between owners or leave too few records."""
     for number, own in enumerate(facts):
         for key in ("image_shape", "num_classes"):
             if own[key] != facts[0][key]:
@@ -333,7 +337,7 @@ class Owners:
     Raises:
       DataError: owners' images or classes differ, or an owner's data cannot be loaded.
       ActorError: see `Actors`.
-      InvalidArgumentError: all owners would load the same data: each record would reach a teacher of every owner.
+      InvalidArgumentError: all owners would load the same data, so each record would reach a teacher of every owner.
     """
 
     def __init__(self, config: VotingConfig, options: PerformanceOptions, data_dir: str | None = None,
@@ -354,7 +358,7 @@ class Owners:
             undo.pop_all()
         self.image_shape, self.num_classes = tuple(facts[0]["image_shape"]), facts[0]["num_classes"]
         self.declared = config.classes is not None
-        # Owners may have other names for them.
+        # Owners may have other names for the classes.
         self.class_names = config.classes if self.declared else numbered(self.num_classes)
         self.num_records = [own["num_records"] for own in facts]
 

@@ -9,17 +9,17 @@ from datalens_tf.training.batches import ShuffledBatches
 
 # Shares of the squared length: both convolutions, the dense layer, the probabilities.
 _SHARES = (0.3, 0.35, 0.25, 0.1)
-_LONGEST = 1.3  # in units of the typical length, to which longer ones are shortened
+_LONGEST = 1.3  # in units of the typical length; longer features are shortened to this
 _CHUNK = 1000  # images whose layers are in memory at once
 
 
 class FeatureNetwork(tf.Module):
-    """Features of images that the layers of a small classifier see, at most 1 long.
+    """Features of images from the layers of a small classifier, at most 1 long.
 
     conv 32 5x5/2 - ReLU - conv 64 5x5/2 - ReLU - dense 128 - ReLU - dense - softmax, with dropout in training. Features
-    are both convolutions, averaged over 2x2 places, the dense layer, and the probabilities: less their means over the
-    images learned from, and scaled to a mean squared length there of 0.3, 0.35, 0.25 and 0.1, then by 1 / 1.3; what is
-    longer than 1 is shortened. Differentiable.
+    are both convolutions, averaged over 2x2 places, the dense layer, and the probabilities. Their means over the images
+    learned from are subtracted. The four parts are scaled to a mean squared length on these images of 0.3, 0.35, 0.25
+    and 0.1, then by 1 / 1.3. Features longer than 1 are shortened to 1. Differentiable.
 
     Input shape: images float32 [n, H, W, C] in [0, 1], H and W at least 8.
     Output shape: float32 [n, D].
@@ -27,7 +27,7 @@ class FeatureNetwork(tf.Module):
     Args:
       image_shape: (H, W, C).
       num_classes: Y.
-      seed: of initial weights, order and dropout.
+      seed: seed of initial weights, order and dropout.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], num_classes: int, seed: int, name: str | None = None):
@@ -55,7 +55,7 @@ class FeatureNetwork(tf.Module):
         self._scale = tf.Variable(tf.ones([sum(self._sizes)]), trainable=False)
 
     def fit(self, images: np.ndarray, labels: np.ndarray, epochs: int) -> None:
-        """Learns from images uint8 [n, H, W, C] with labels [n]; what they are made of, the features say."""
+        """Learns from images uint8 [n, H, W, C] with labels [n]; the features say what these images are made of."""
         data = as_dataset(images, labels, self._num_classes)
         self._classifier.compile(tf.keras.optimizers.Adam(1e-3),
                                  tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -78,7 +78,7 @@ class FeatureNetwork(tf.Module):
         return {str(index): value.numpy() for index, value in enumerate(self._state())}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Takes `arrays` of another of the same settings."""
+        """Takes the `arrays` of another network with the same settings."""
         for index, value in enumerate(self._state()):
             value.assign(arrays[str(index)])
 

@@ -1,8 +1,8 @@
 """A loop of training steps that can be killed at any step.
 
-Where steps cost privacy, each is charged to the ledger, durably, before it is taken. What was released after the last
-snapshot is lost with a crash; its charges are burnt: the steps are taken again, and charged again. A snapshot keeps the
-head of the ledger that it was saved under, and is never used with a ledger that has lost it.
+Where steps cost privacy, each is charged to the ledger, durably, before it is taken. A crash loses what was released
+after the last snapshot, and the charges for it are burnt: the steps are taken again, and charged again. A snapshot
+keeps the head of the ledger that it was saved under, and is never used with a ledger that has lost it.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class Interruptible:
         self._stop_requested = True
 
     def _stopped(self) -> bool:
-        """Whether somebody asked."""
+        """Whether somebody asked for a stop."""
         return bool(self._stop_requested)
 
     @contextlib.contextmanager
     def _ending_at_once(self, what: str, place: object) -> Iterator[None]:
-        """A part of the work that a resumed run does again, for nothing: a request to stop need not wait for its end.
+        """A part of the work that a resumed run repeats at no cost: a request to stop need not wait for its end.
 
         Args:
           what: the part, in words.
           place: where the state is.
 
         Raises:
-          TrainingInterrupted: after a request, also after one from before.
+          TrainingInterrupted: after a request to stop, also one from before this part.
         """
         try:
             self._ends_at_once = True
@@ -80,14 +80,14 @@ class Loop:
       files: the run folder.
       student: what is trained, and what reports show.
       variables: everything that changes, to be saved and restored.
-      num_steps: how many.
-      checkpoint_minutes: between snapshots.
+      num_steps: number of steps.
+      checkpoint_minutes: minutes between snapshots.
       callbacks: told about every hundredth step, or more often.
-      ledger: what the run was charged; None of a method that is not private.
+      ledger: what the run was charged; None for a method that is not private.
       event: what each step costs, charged to the ledger; None if steps cost nothing.
       report_every: after how many steps callbacks are told, where steps take long.
       stopped: whether the loop is to end after the current step.
-      stage: what callbacks call it.
+      stage: name of the stage for callbacks.
 
     Attributes:
       done: steps taken; charges beyond them are burnt.
@@ -108,7 +108,7 @@ class Loop:
 
     @property
     def has_snapshot(self) -> bool:
-        """Whether `run` continues from one."""
+        """Whether there is a snapshot, from which `run` continues."""
         return self._path.exists()
 
     @property
@@ -121,7 +121,7 @@ class Loop:
 
         Raises:
           BudgetExhaustedError: the budget does not pay for one step.
-          TrainingInterrupted: `stopped()` after a step; the state is saved.
+          TrainingInterrupted: `stopped()` was true after a step; the state is saved.
           TrainingDivergedError: the student's loss is not finite.
           CheckpointError: the snapshot is damaged.
           LedgerError: the ledger lacks charges that the snapshot rests on.
@@ -156,13 +156,13 @@ class Loop:
             callback.on_end()
 
     def _goes_on(self) -> bool:
-        """Whether there is another step to take. The first one is tried, for the ledger to say what it lacks."""
+        """Whether there is another step to take. The first step is tried, so that the ledger says what is lacking."""
         if self.done >= self.num_steps:
             return False
         return self._charged is None or self.done == 0 or self._charged[0].can_spend(self._charged[1])
 
     def _charge(self, number: int) -> tuple[int, ...]:
-        """The index of the charge for a step, made before the step is taken; nothing where steps cost nothing."""
+        """The index of the charge for a step, made before the step is taken; empty where steps cost nothing."""
         if self._charged is None:
             return ()
         ledger, event = self._charged
@@ -178,7 +178,7 @@ class Loop:
             callback.on_step(report)
 
     def _save(self) -> None:
-        """Whole or not at all."""
+        """Saves a snapshot, whole or not at all."""
         with _files.clear_os_errors(self._path):
             self._path.parent.mkdir(exist_ok=True)
         arrays = {f"{index:04d}": variable.numpy() for index, variable in enumerate(self._variables)}

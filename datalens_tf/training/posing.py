@@ -10,16 +10,16 @@ from datalens_tf.models.warp import OfNormal, WarpedGenerator
 from datalens_tf.training.classifier import QuickClassifier
 
 _CHUNK = 1000  # images that are drawn at once
-# That the classifier which chooses learns from: as many as choose among DataLens+'s candidates by default.
+# What the choosing classifier learns from: as many images as choose among DataLens+'s candidates by default.
 _IMAGES, _EPOCHS = 20_000, 6
 
 
 def posed(generator: tf.Module, config: MethodConfig) -> tuple[tf.Module, str]:
     """A generator with what the settings put around it, and the distribution of its latents.
 
-    The choice is that of a small classifier which has learned from 20,000 images of the generator, with the warp and
-    grain, what they are meant to show: with the generator's own labels it sees what most images of a label have in
-    common, and leaves out those that came out as something else.
+    A small classifier makes the choice. It has learned what images are meant to show from 20,000 images of the
+    generator, with the warp and grain and with the generator's own labels. So it sees what most images of a label have
+    in common, and leaves out those that came out as something else.
     """
     choices = _choices(config)
     if not (config.output_warp or config.output_grain or choices > 1):
@@ -38,7 +38,7 @@ def posed(generator: tf.Module, config: MethodConfig) -> tuple[tf.Module, str]:
 
 
 def described(config: MethodConfig) -> str:
-    """Sentences on what the settings put around a generator; empty where that is nothing."""
+    """Sentences on what the settings put around a generator; empty where they put nothing around it."""
     parts = []
     if _choices(config) > 1:
         parts.append(f"is the one of {_choices(config)} in which a classifier of the generator's own images is "
@@ -52,12 +52,12 @@ def described(config: MethodConfig) -> str:
 
 
 def _choices(config: MethodConfig) -> int:
-    """Images among which one is chosen: of one class, all show their label."""
+    """Number of images among which one is chosen; 1 where there is one class, as all images then show their label."""
     return config.output_choices if config.data.num_classes > 1 else 1
 
 
 def grid(generator: tf.Module, config: MethodConfig, per_class: int) -> np.ndarray:
-    """Images to look at of a generator of normal latents, uint8 [Y, per_class, H, W, C], one row per class."""
+    """Images to look at, from a generator of normal latents: uint8 [Y, per_class, H, W, C], one row per class."""
     data = config.data
     images, _ = draw(generator, data, rng.stream(config.seed, "grid"), data.num_classes * per_class)
     return images.reshape(per_class, data.num_classes, *data.image_shape).swapaxes(0, 1)
@@ -65,7 +65,7 @@ def grid(generator: tf.Module, config: MethodConfig, per_class: int) -> np.ndarr
 
 def draw(generator: tf.Module, data: DataSpec, stream: np.random.Generator, count: int
          ) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [count, H, W, C] of a generator of normal latents, and their labels [count], in turn."""
+    """Images uint8 [count, H, W, C] of a generator of normal latents, and labels [count] that take classes in turn."""
     labels = np.arange(count) % data.num_classes
     images = np.empty((count, *data.image_shape), np.uint8)
     for start in range(0, count, _CHUNK):

@@ -2,9 +2,9 @@
 
 Methods name their stages to their callbacks; `Progress` is the callback that shows them. Without it nothing is shown,
 so a run from Python is silent unless it is given one. Estimates follow from public facts (the settings, the number of
-records where neighbours replace one, the images' shape), from how fast this machine computes with numbers that are no
-records, and from how fast the present stage has been so far. That last one may depend on records, so all that is shown
-here is for whoever holds them, and is written to no public file.
+records where neighbours replace one, the images' shape), from how fast this machine computes with numbers that are not
+records, and from how fast the present stage has been so far. The pace of the present stage may depend on records, so
+everything shown here is only for the holder of the records, and is written to no public file.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # Loaded where there is a terminal, or records.
 
     from datalens_tf.data.datasets import PublicFacts
 
-FIRST_SECONDS = 3.0  # A command that is refused before has said one line.
+FIRST_SECONDS = 3.0  # A command that is refused earlier has said one line.
 LINE_SECONDS = 9.5  # between two plain lines, so that it is never silent for ten
-_PACE = 0.05  # share of a stage that tells its pace better than an estimate does
+_PACE = 0.05  # share of a stage after which the pace so far is better than an estimate
 _TICK = 0.25  # seconds, after which the thread looks again
 
 
@@ -43,7 +43,7 @@ def described(data: PublicFacts, adjacency: str, num_records: int) -> str:
 
 @functools.lru_cache
 def machine_speed() -> float:
-    """Billions of multiplications and additions a second, of products of matrices of fixed numbers, undisturbed."""
+    """Billions of multiplications and additions per second, measured undisturbed on products of fixed matrices."""
     import numpy as np
 
     matrix = np.full((384, 384), 0.5, np.float32)
@@ -66,7 +66,7 @@ def duration(seconds: float) -> str:
 
 @dataclasses.dataclass
 class _Part:
-    """A stage as far as it is known: times are of the clock."""
+    """Everything known about a stage; times are those of the clock."""
 
     stage: Stage
     estimate: float | None = None
@@ -76,7 +76,7 @@ class _Part:
     whole: int = 0
     done: float = 0.0
     begun: tuple[float, float] = (0.0, 0.0)  # how far it was when it began, and when
-    first: tuple[float, float] | None = None  # the same of the first report: what came before may be compiling
+    first: tuple[float, float] | None = None  # the same of the first report: the time before it may go into compiling
     heard: float = 0.0  # when it was last heard of
     what: str = ""
     epsilon: float | None = None
@@ -90,10 +90,10 @@ class Progress(Callback):
     Args:
       epsilon: the target; None where nothing is private, or none is known.
       stream: where to show; None for the standard error of the moment.
-      detail: `quiet` shows nothing, `normal` is as above, `verbose` writes a plain line for whatever is reported.
-      log_file: gets the plain lines of `verbose` as well. They tell how long things took, which may depend on records:
-        it is for whoever holds these.
-      clock: seconds.
+      detail: `quiet` shows nothing, `normal` is as above, `verbose` writes a plain line for everything reported.
+      log_file: gets the plain lines of `verbose` as well. They tell how long things took, which may depend on records,
+        so the file is only for the holder of the records.
+      clock: function that returns the time in seconds.
 
     Example:
       >>> from datalens_tf.training.progress import Progress
@@ -110,7 +110,7 @@ class Progress(Callback):
         self._now: _Part | None = None
         self._start = clock()
         self._last_line: float | None = None
-        self._last_text = ""  # of the last plain line, so that none repeats it
+        self._last_text = ""  # the last plain line, so that no line repeats it
         self._last_told: float | None = None
         self._heading: list[str] = []
         self._bar: tqdm.tqdm | None = None
@@ -177,7 +177,7 @@ class Progress(Callback):
             self._reach(f"step {report.step:,} of {report.planned_steps:,}", report.step, report.planned_steps)
 
     def watched(self, values: Iterable[Any], what: str) -> Iterator[Any]:
-        """The values, of a known number, as a stage of their own."""
+        """Yields the values, whose number is known, as a stage of their own."""
         values = list(values)
         self.on_stage(what, max(1, len(values)))
         for done, value in enumerate(values):
@@ -202,21 +202,21 @@ class Progress(Callback):
                 self._last_text = line
 
     def seconds_left(self) -> float | None:
-        """Seconds until the end of the last stage; None as long as nothing tells."""
+        """Seconds until the end of the last stage; None as long as they cannot be estimated."""
         with self._lock:
             present = next((place for place, part in enumerate(self._parts) if part is self._now), 0)
             left = [self._left(part) for part in self._parts[present:]]
             return None if None in left else float(sum(filter(None, left)))
 
     def _reach(self, what: str, whole: int, count: int) -> None:
-        """So many whole parts of the present stage are done."""
+        """Notes that so many whole parts of the present stage are done."""
         with self._lock:
             if self._now is not None:
                 self._now.whole, self._now.count = whole, count
                 self._far(what, whole / count, told=whole == count)
 
     def _far(self, what: str, done: float, told: bool = False) -> None:
-        """So much of the present stage is done, which is `told` also where something was a moment ago."""
+        """Notes how much of the present stage is done; with `told`, reports it even right after another report."""
         part, now = self._now, self._clock()
         if part is None:
             return
@@ -284,7 +284,7 @@ class Progress(Callback):
         self._now = None
 
     def _told(self, line: str) -> None:
-        """Something happened: a line for those who want all."""
+        """Writes a line about what happened, where every line is wanted."""
         if self._detail == "verbose":
             self._flush_heading()
             self._write(line)
@@ -298,7 +298,7 @@ class Progress(Callback):
             self._write(line)
 
     def _write(self, line: str, shown: bool = True) -> None:
-        """One plain line, now."""
+        """Writes one plain line at once."""
         if self._log is not None:
             print(line, file=self._log, flush=True)
         if shown and self._detail != "quiet":
@@ -321,7 +321,7 @@ class Progress(Callback):
         self._bar.refresh()
 
     def _watch(self) -> None:
-        """The thread: looks at the clock."""
+        """Body of the thread: looks at the clock."""
         while not self._ended.wait(_TICK):
             self.tick()
 

@@ -1,9 +1,9 @@
-"""Questions about records: sums of integers, over however many data sets the records are in.
+"""Questions about records, whose answers are sums of integers over any number of data sets.
 
 A question holds what is public (settings, and what earlier releases told) and no record. Its answer is a sum over
-records, so the answers of several holders of records add up to that of all: to the bit, as all are integers that
-float64 holds. Whoever holds records answers with the mechanism's own `sums`, which bound what each record adds whatever
-the question is.
+records, so the answers of several holders of records add up to the answer of all. They do so to the bit, because all
+are integers that float64 holds. A holder of records answers with the mechanism's own `sums`, which bound what each
+record adds, whatever the question is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Question(abc.ABC):
         """The exact, private sums, in units of the mechanism's grid: float64 of integers.
 
         Args:
-          mechanism: whose `sums` these are.
+          mechanism: the mechanism whose `sums` these are.
           dataset: the records, all of them usable.
         """
 
@@ -38,12 +38,12 @@ class Elsewhere(abc.ABC):
     @property
     @abc.abstractmethod
     def num_units(self) -> int:
-        """The public n, as of a `Dataset`."""
+        """The public n, as in a `Dataset`."""
 
     @property
     @abc.abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Identity by which a resumed run knows its data; private."""
+        """Identity by which a resumed run recognises its data; private."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -51,11 +51,11 @@ class Elsewhere(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, mechanism: Any, question: Question) -> Any:
-        """Sum of all holders' answers, or what stands for it where `Releases` has noise added by them."""
+        """Sum of all holders' answers, or what stands for it where the holders add the noise for `Releases`."""
 
 
 def asked(question: Question, records: Dataset | Elsewhere) -> Callable[[Any], Any]:
-    """Function of a mechanism: the answer of the records, wherever they are."""
+    """Function from a mechanism to the answer of the records, wherever they are."""
     if isinstance(records, Elsewhere):
         return lambda mechanism: records.answer(mechanism, question)
     return lambda mechanism: question.answer(mechanism, records)

@@ -1,11 +1,11 @@
 """Releases that a run makes once, in a known order; and what burnt charges leave of the budget for them.
 
 A release that n charges pay for is one line of the ledger, written at once: a kill burns that line, or nothing. At
-every start, before anything is spent, all that is still to be released must be affordable on top of all charges, burnt
-ones among them. Where it is not, because charges were burnt, the releases that remain share what is left of the budget,
-in the proportions of their charges: their charges get a larger noise multiplier, the same for all of them. It is a
-function of the settings and the ledger, so nothing about the records decides it, and every resumed run finds the same
-one. What is stored already keeps the noise multiplier of the line that paid for it.
+every start, before anything is spent, all that is still to be released must be affordable on top of all charges,
+including burnt ones. Where it is not, because charges were burnt, the remaining releases share what is left of the
+budget in proportion to their charges: these charges get a larger noise multiplier, the same for all of them. The
+multiplier is a function of the settings and the ledger, so nothing about the records decides it, and every resumed run
+finds the same one. A stored release keeps the noise multiplier of the line that paid for it.
 """
 
 import bisect
@@ -25,10 +25,10 @@ from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.run_folder import RunFolder
 
-# Ten times the planned noise is a hundredth of the planned budget in mu^2, about epsilon 0.1 where 1 was asked for:
-# beyond it a generator would be made of noise. Any one burnt release but the last leaves the presets within it.
+# Ten times the planned noise is a hundredth of the planned budget in mu^2, about epsilon 0.1 where 1 was asked for.
+# Beyond it, a generator would be made of noise. Any one burnt release but the last leaves the presets within it.
 LARGEST_FACTOR = 10
-_PARTS = 10**6  # of the planned noise multiplier, in which a larger one is counted
+_PARTS = 10**6  # of the planned noise multiplier; larger multipliers are counted in these parts
 
 
 class _Mechanism(Protocol):
@@ -74,28 +74,27 @@ class ReleasesConfig(Protocol):
         ...
 
     def mechanism(self) -> Any:
-        """Mechanism of a release that one charge pays for; its `dp_event()` is a Gaussian one."""
+        """Mechanism of a release that one charge pays for; its `dp_event()` is a Gaussian event."""
 
 
 class Releases:
-    """Charges, draws and stores each release; a resumed run, asking in the same order, finds those that are stored.
+    """Charges, draws and stores each release; a resumed run that asks in the same order finds the stored ones.
 
-    Warns (InterruptionWarning) where burnt charges made the noise larger, or leave too little for what the run can do
-    without.
+    Warns (InterruptionWarning) where burnt charges made the noise larger, or leave too little for optional releases.
 
     Args:
       config: resolved settings: `noise_multiplier` is that of one charge, and `release_charges` is the plan.
       folder: the run folder, of which this process holds the lock.
-      ledger: of the run; its `largest_event` is that of `largest_release`.
+      ledger: the run's ledger; its `largest_event` is that of `largest_release`.
       num_optional: how many of the last releases the run can do without.
-      around: the number of a release -> what its exact sums are computed within, before anything is charged.
-      spent: told after each release what the run has spent so far.
-      owners: who keep the records, and add the noise; None where the records are here.
+      around: the number of a release -> context within which its exact sums are computed, before anything is charged.
+      spent: called after each release with what the run has spent so far.
+      owners: the owners who keep the records and add the noise; None where the records are here.
 
     Attributes:
-      ledger: of the run.
+      ledger: the run's ledger.
       noise: source of the noise.
-      event: what a charge costs, as it was planned.
+      event: planned cost of a charge.
 
     Raises:
       BudgetExhaustedError: the budget does not pay for what remains; nothing was charged.
@@ -123,7 +122,7 @@ class Releases:
     @property
     def num_burnt(self) -> int:
         """Charges that paid for releases that were never stored."""
-        # Ledgers of version 1 have a line for each charge of a release, of which the store knows the last one.
+        # Ledgers of version 1 have a line for each charge of a release; the store knows only the last of these lines.
         return self.ledger.num_charges - sum(self._plan[:len(self._store)])
 
     @property
@@ -141,8 +140,8 @@ class Releases:
         """The next release: the stored one, or a new one.
 
         Args:
-          mechanism: makes what releases it from a `noise_multiplier`.
-          sums: of a mechanism, the exact sums; private. Not called for what is stored.
+          mechanism: makes the mechanism of the release from a `noise_multiplier`.
+          sums: a mechanism -> its exact sums; private. Not called for a stored release.
 
         Returns:
           The mechanism, with the noise multiplier of this release, and the noisy sums.
@@ -170,7 +169,7 @@ class Releases:
         return made, noisy
 
     def _unit(self) -> Any:
-        """Cost of a charge of all that remains; None where no noise that is worth adding makes it affordable."""
+        """Cost of a charge at which all that remains is affordable; None where no noise worth adding is enough."""
         num_charges = sum(self._plan[len(self._store):])
 
         def affordable(parts):
@@ -186,11 +185,11 @@ class Releases:
         return self._noisier(possible[smallest]) if smallest < len(possible) else None
 
     def _noisier(self, parts: int) -> Any:
-        """A charge with so many parts of the planned noise."""
+        """A charge with `parts` / `_PARTS` times the planned noise."""
         return type(self.event)(self.event.noise_multiplier * parts / _PARTS)
 
     def _look_ahead(self) -> None:
-        """Refuses, or tells, what burnt charges mean for what remains."""
+        """Refuses a run that cannot release what remains, or warns of what burnt charges mean for the rest."""
         unit = self._unit()
         if unit is None and len(self._store) < self._num_needed:
             raise self._exhausted()
@@ -219,7 +218,7 @@ class Releases:
             "another folder; what is spent there comes on top of this.")
 
     def _check_paid(self, release: int) -> None:
-        """A stored release must be one of the plan, and its line must be of as many charges."""
+        """Checks that a stored release is one of the plan, and that its line is of as many charges as planned."""
         charge = self.ledger.charges[self._store.charge(release)]
         planned = self._plan[release - 1] if release <= len(self._plan) else 0
         if charge.count != planned and not (self.ledger.version == 1 and charge.count == 1 <= planned):
@@ -229,10 +228,10 @@ class Releases:
 
 def warn_of_lost_steps(ledger: PrivacyLedger, event: dp_accounting.DpEvent, num_burnt: int, done: int, num_steps: int
                        ) -> None:
-    """Warns (InterruptionWarning) where burnt charges end a run of equal steps before the steps that it was to take.
+    """Warns (InterruptionWarning) where burnt charges end a run of equal steps before the last planned step.
 
     Args:
-      ledger: of the run.
+      ledger: the run's ledger.
       event: what each step costs.
       num_burnt: charges of steps that were lost.
       done: steps that are done.
@@ -262,5 +261,5 @@ def _composed(unit: dp_accounting.DpEvent, num_charges: int) -> dp_accounting.Dp
 
 
 def _multiplier(unit: dp_accounting.DpEvent, num_charges: int) -> float:
-    """The noise multiplier of a release that so many charges pay for: n of z cost what one of z / sqrt(n) costs."""
+    """Noise multiplier of a release that so many charges pay for: n charges of z cost as much as one of z / sqrt(n)."""
     return accountants.noise_multiplier(unit) / num_charges**0.5

@@ -1,4 +1,4 @@
-"""Place of what was measured on real records: in a run folder below `private/`, which is never shared."""
+"""Place of results that were measured on real records: below a run folder's `private/`, which is never shared."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ def results_folder(run: pathlib.Path) -> pathlib.Path:
 
 
 def make_results_folder(run: pathlib.Path) -> pathlib.Path:
-    """Makes it, for this user alone (mode 700); raises DataLensError where the operating system refuses."""
+    """Makes the folder, for this user alone (mode 700); raises DataLensError where the operating system refuses."""
     folder = results_folder(run)
     with _files.clear_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -23,10 +23,10 @@ def make_results_folder(run: pathlib.Path) -> pathlib.Path:
 
 
 def result_file(folder: pathlib.Path, name: str = METRICS) -> pathlib.Path:
-    """The newest result about a folder: the one in its `private/evaluation` if there is one, else the one in itself.
+    """The newest result about a folder: that in its `private/evaluation` if there is one, else that in the folder.
 
-    In itself are the results of an evaluation with an `--output_dir`, those that were released with a generator, and
-    those of run folders from before results were private.
+    The folder itself holds the results of an evaluation with an `--output_dir`, those that were released with a
+    generator, and those of run folders from before results were private.
     """
     private = results_folder(folder) / name
     return private if private.exists() else folder / name

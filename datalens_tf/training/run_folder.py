@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and that they belong together."""
+"""The folder of a run: its files, and the checks that they belong together."""
 
 import contextlib
 import fcntl
@@ -43,7 +43,7 @@ class RunFolder:
         self.sources = self.private / "sources.json"
         self.unreadable = self.private / "unreadable.txt"
         self.private_log = self.private / "training.jsonl"
-        # What a finished run can be verified by; folders with all that is in them.
+        # Files that a finished run can be verified by; a folder stands for all that is in it.
         self.sealed: tuple[pathlib.Path, ...] = (
             self.config, self.ledger, self.statement_json, self.statement_text, self.samples, self.samples_png,
             self.generator)
@@ -98,7 +98,7 @@ def opened(files: RunFolder, config: RunSettings, identity: Identity, event: dp_
 @contextlib.contextmanager
 def opened_any(files: RunFolder, config: RunSettings, identity: Identity, event: dp_accounting.DpEvent | None
                ) -> Iterator[PrivacyLedger | None]:
-    """`opened`, also of a method that is not private: with an event of None, there is no ledger."""
+    """Like `opened`, also for a method that is not private: with an event of None, there is no ledger."""
     if event is not None:
         with opened(files, config, identity, event) as ledger:
             yield ledger
@@ -114,11 +114,11 @@ def open_run(files: RunFolder, config: RunSettings, identity: Identity, event: d
     """Creates the files of a run, or verifies that they belong to this configuration and data set.
 
     Args:
-      files: the folder, of which this process holds the lock: opening a ledger may repair it.
+      files: the folder, of which this process must hold the lock, because opening a ledger may repair it.
       config: resolved settings.
-      identity: by what the run knows its data; private.
+      identity: identity by which the run recognises its data; private.
       event: what a step costs.
-      largest_event: what the costliest line of the ledger will; None where that is a step.
+      largest_event: what the costliest line of the ledger will cost; None where that is a step.
 
     Raises:
       InvalidArgumentError: a new run's delta is too large for so many records, see `check_delta`.
@@ -131,14 +131,14 @@ def open_run(files: RunFolder, config: RunSettings, identity: Identity, event: d
             raise _other_configuration(files)
         if files.statement_json.exists():
             stated = _read_json(files.statement_json)
-            # Of old statements the number of charges is all that is known, and is that of the ledger's lines.
+            # Old statements hold only the number of charges, which is the number of the ledger's lines.
             num_lines = 0 if "ledger_head" in stated else stated.get("num_charges", 0)
             ledger.check_ancestor(stated.get("ledger_head"), files.statement_json, num_lines)
         return ledger
     if (made := files.paid_for()) is not None:
         raise LedgerError(f"{files.ledger} is missing, and {made} rests on its charges: put the run's newest ledger "
                           "back, or train in another folder, where what was spent here counts as well.")
-    check_delta(config, int(np.sum(identity["num_records"])))  # Owners have a number each.
+    check_delta(config, int(np.sum(identity["num_records"])))  # With owners, each has a number.
     _create(files, config, identity)
     # The ledger comes last: a folder that has one has everything.
     return PrivacyLedger.create(
@@ -157,7 +157,7 @@ def _open_unpriced(files: RunFolder, config: RunSettings, identity: Identity) ->
 
 
 def _create(files: RunFolder, config: RunSettings, identity: Identity) -> None:
-    """Writes what is the same in every run."""
+    """Writes the files that every run has, with or without a ledger."""
     _files.atomic_write(files.config, config.public().to_json())
     _files.atomic_write(files.identity, encode(identity))
 
@@ -166,9 +166,9 @@ def _check(files: RunFolder, config: RunSettings, identity: Identity) -> None:
     """Raises CheckpointError where the folder is of another run."""
     text = _read_text(files.config)
     stored = type(config).from_json(text)
-    if '"classes"' not in text:  # From before there was a choice: the same records have the same classes.
+    if '"classes"' not in text:  # From before classes could be chosen: the same records have the same classes.
         stored = stored.replace(classes=config.classes)
-    # Settings of older versions have places in them.
+    # Settings that older versions stored name places on the machine.
     if stored.public() != config.public():
         raise _other_configuration(files)
     if not matches(identity, _read_text(files.identity)):

@@ -1,4 +1,4 @@
-"""Training by noisy sums over sampled records, DP-SGD: what its releases have in common."""
+"""Training by noisy sums over sampled records (DP-SGD): what its releases have in common."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if typing.TYPE_CHECKING:  # Settings of methods are read where nothing is comput
 
 
 class SampledSums(abc.ABC):
-    """Training that learns of its records by one release per step: the noisy sum of a bounded vector per sampled one.
+    """Training that learns by one release per step: the noisy sum of one bounded vector per sampled record.
 
     Attributes:
       mechanism: bounds the vectors, and releases their sum.
-      noise: of the releases.
-      num_parameters: numbers d in a vector.
+      noise: source of the releases' noise.
+      num_parameters: d, how many numbers a vector has.
     """
 
     mechanism: GaussianSum
@@ -32,7 +32,7 @@ class SampledSums(abc.ABC):
 
     @abc.abstractmethod
     def sampled(self, step: int) -> NDArray[np.int64]:
-        """Indices of a step's records: each unit's with probability q, independently, unknown to anybody."""
+        """Indices of a step's records: those of each unit with probability q, independently, unknown to anybody."""
 
     @abc.abstractmethod
     def bounded(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -43,5 +43,5 @@ class SampledSums(abc.ABC):
         """Sum of the bounded vectors of these records, float64 [d], with the step's secret randomness; private."""
 
     def noisy_sum(self, step: int, charge: int) -> NDArray[np.float64]:
-        """Release of a step, paid for by the charge of this index: float64 [d], in the vectors' own units."""
+        """Release of a step, paid for by the charge with this index: float64 [d], in the vectors' own units."""
         return self.mechanism.privatize(self.bounded_sum(self.sampled(step), step), self.noise, charge)

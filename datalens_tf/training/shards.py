@@ -1,12 +1,12 @@
-"""Records in several files, of which workers add up what is asked: for data that one machine cannot hold.
+"""Records in several files, over which workers compute sums: for data that one machine cannot hold.
 
-A worker loads its files one after the other and answers with the sum of their answers. These are sums of integers, and
-a record adds the same to them whatever other records are in its file. So the total is that of one process with all
-records, to the bit, on machines that multiply alike. It is known before anything is charged: a worker that is lost is
-started and asked again, and nothing is charged for it.
+A worker loads its files one after the other and answers with the sum of their answers. The answers are sums of
+integers, and a record adds the same to them whatever other records are in its file. So the total is that of one process
+with all records, to the bit, on machines that multiply alike. The total is known before anything is charged: a worker
+that is lost is started and asked again, and nothing is charged for it.
 
-Plain Ray actors do this. Ray Data would read the files too, but by other code than a run in one process does; what a
-record's pixels are, which label it has and whether it is usable must not depend on where it is.
+Plain Ray actors do this. Ray Data would read the files too, but with other code than a run in one process does. What a
+record's pixels are, which label it has and whether it is usable must not depend on where the record is.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.training.actors import Actors
 from datalens_tf.training.questions import Elsewhere, Question
 
-_EXACT = 2**53  # The largest integer up to which float64 holds all.
+_EXACT = 2**53  # float64 holds all integers up to this one.
 
 
 class ShardWorker:
     """A worker that reads some of the files. An ordinary class; `ray.remote` makes an actor of it.
 
     Args:
-      number: of the worker.
-      threads: of its own, for which Ray keeps as many CPUs.
+      number: number of the worker.
+      threads: number of the worker's threads, for which Ray keeps as many CPUs.
     """
 
     def __init__(self, number: int, threads: int = 1):
@@ -48,12 +48,12 @@ class ShardWorker:
 
     def load(self, names: Sequence[str], data_dir: str | None, classes: Sequence[str] | None, pictures: Pictures | None
              ) -> list[dict[str, Any]]:
-        """Reads its files once; says of each what is public, and its fingerprint."""
+        """Reads its files once; returns, for each, what is public and its fingerprint."""
         self._names, self._data_dir, self._classes, self._pictures = names, data_dir, classes, pictures
         return [self._facts(name) for name in names]
 
     def answer(self, mechanism: Any, question: Question) -> np.ndarray | None:
-        """Sum of its files' answers; None of a worker that has no file."""
+        """Sum of its files' answers; None for a worker that has no file."""
         total = None
         for name in self._names:
             found = question.answer(mechanism, usable_only(self._records(name)))
@@ -80,13 +80,13 @@ class Shards(Elsewhere):
     """Records in several files: what is public about them, and the workers that read them.
 
     Args:
-      config: with the name of the data, which has a range of numbers (`shard_names`).
-      options: see `Actors`; there are as many workers as there are machines, 2 at least, if it does not say.
+      config: settings with the name of the data, which has a range of numbers (`shard_names`).
+      options: see `Actors`; by default there are as many workers as there are machines, and 2 at least.
       data_dir: folder of TensorFlow Datasets.
       pictures: what becomes of pictures.
 
     Raises:
-      DataError: files do not go together, or one cannot be loaded.
+      DataError: files do not fit together, or one cannot be loaded.
       ActorError: see `Actors`.
       InvalidArgumentError: the settings name a unit, whose records might be in several files.
     """
@@ -145,6 +145,6 @@ class Shards(Elsewhere):
         self._actors.close()
 
     def _check(self, facts: list[dict[str, Any]] | None) -> None:
-        """A worker that was started again must have read what was there before; None has died again."""
+        """Checks that a restarted worker has read what was there before; None stands for one that died again."""
         if facts is not None and facts not in self._facts:
             raise DataError(f"{self.name}: files changed while they were used.")

@@ -23,8 +23,8 @@ class Storage(abc.ABC):
     """State of chunks of teachers: per chunk a list of arrays with the teacher axis first, and how far it was trained.
 
     Args:
-      sizes: teachers of each chunk.
-      initial: the arrays of one teacher, which all start from.
+      sizes: number of teachers of each chunk.
+      initial: the arrays of one teacher, from which all start.
     """
 
     persistent = False
@@ -43,7 +43,7 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def write(self, chunk: int, arrays: Sequence[np.ndarray], iterations: int) -> None:
-        """Replaces the chunk's arrays, which now have taken so many steps. Different chunks may write at once."""
+        """Replaces the chunk's arrays and its number of steps. Different chunks may be written at once."""
 
     def prefetch(self, chunk: int) -> None:  # noqa: B027 (memory needs none)
         """Says that a chunk will be read soon."""
@@ -53,7 +53,7 @@ class Storage(abc.ABC):
 
 
 class MemoryStorage(Storage):
-    """Arrays in memory, written in place: arrays that every write replaced would leave holes in the heap."""
+    """Arrays in memory, written in place: arrays replaced at every write would leave holes in the heap."""
 
     def __init__(self, sizes: Sequence[int], initial: Sequence[np.ndarray]):
         super().__init__(sizes, initial)
@@ -80,9 +80,9 @@ class MemoryStorage(Storage):
 class FileStorage(Storage):
     """Arrays in a memory-mapped file, larger than memory if need be, that survives the death of the process.
 
-    A chunk is written into a free slot, and only then does the table of chunks point there: killed at any moment, each
-    chunk has a whole state, that of before or that of after. The death of the machine may lose what the system had
-    not written yet: it is noticed, and the file refused.
+    A chunk is written into a free slot, and only then does the table of chunks point there. Whenever the process is
+    killed, each chunk has a whole state, either the one before or the one after. If the machine goes down, what the
+    system had not written yet may be lost: this is noticed, and the file is refused.
 
     Args:
       sizes, initial: see `Storage`.
@@ -103,10 +103,10 @@ class FileStorage(Storage):
         with _files.clear_os_errors(path):
             self._memory = _map_file(path, self._start + (chunks + writers) * self._slot_bytes)
         slots = (len(self._memory) - self._start) // self._slot_bytes
-        # Of the header, the first byte says whether anything was written since the last flush, ...
+        # The first byte of the header says whether anything was written since the last flush.
         self._mark: NDArray[np.uint8] = np.ndarray(64, np.uint8, self._memory, 0)
         shape: NDArray[np.int64] = np.ndarray(2, np.int64, self._memory, 64)
-        # ... and of each chunk its slot + 1 and its iterations are one number, so that both change at once; 0 at first.
+        # One number per chunk holds its slot + 1 and its iterations, so that both change at once; it is 0 at first.
         self._table: NDArray[np.int64] = np.ndarray(chunks, np.int64, self._memory, _HEADER)
         boot = np.frombuffer(_BOOT_ID.read_bytes().ljust(63)[:63], np.uint8)
         if self._mark[0] and not np.array_equal(self._mark[1:], boot):
@@ -165,7 +165,7 @@ class FileStorage(Storage):
 
 
 def _map_file(path: pathlib.Path, nbytes: int) -> mmap.mmap:
-    """The file in memory, made with all its blocks if it is missing: a full disk is an error now, no signal later."""
+    """Maps the file, made with all its blocks if it is missing: a full disk is an error now, not a signal later."""
     with open(path, "a+b") as file:
         if not os.path.getsize(path):
             try:
@@ -173,13 +173,13 @@ def _map_file(path: pathlib.Path, nbytes: int) -> mmap.mmap:
             except OSError:
                 path.unlink()
                 raise
-        if os.path.getsize(path) < nbytes // 2:  # Too short for a header even; a longer one is looked into.
+        if os.path.getsize(path) < nbytes // 2:  # Far too short; a longer one is looked into.
             raise _unusable(path, "it is damaged")
         return mmap.mmap(file.fileno(), 0)
 
 
 def _unusable(path: pathlib.Path, reason: str) -> CheckpointError:
-    """The one clear line, and that nothing is lost."""
+    """Error in one clear line, which also says that nothing is lost."""
     return CheckpointError(f"The teachers in {path} cannot be used: {reason}. Delete it and {path.parent}/checkpoints, "
                            "and --resume computes the state again from stored releases.")
 
@@ -190,7 +190,7 @@ def _nbytes(initial: Sequence[np.ndarray], size: int) -> int:
 
 
 def _views(memory: mmap.mmap, offset: int, initial: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """Arrays [size, ...] like the initial ones, one behind the other in memory, aligned as TensorFlow needs them."""
+    """Arrays [size, ...] like the initial ones, one after the other in memory, aligned as TensorFlow needs them."""
     views: list[np.ndarray] = []
     for array in initial:
         views.append(np.ndarray((size, *array.shape), array.dtype, memory, offset))

@@ -24,7 +24,7 @@ class AveragedGenerator:
 
     Args:
       config: resolved settings (image_shape and num_classes known).
-      enlarge: how many times its images are enlarged at last.
+      enlarge: factor by which its images are enlarged at the end.
     """
 
     def __init__(self, config: MethodConfig, enlarge: int = 1):
@@ -46,7 +46,7 @@ class AveragedGenerator:
                                     enlarge=self._enlarge)
 
     def minimize(self, loss: tf.Tensor, tape: tf.GradientTape) -> None:
-        """One optimizer step, and one of the average. Works in a `tf.function`."""
+        """Takes one optimizer step and updates the average. Works in a `tf.function`."""
         weights = self.generator.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
         # The average warms up with the number of steps, so that the initial weights are soon forgotten.
@@ -58,8 +58,9 @@ class AveragedGenerator:
     def released(self) -> generators.Generator:
         """The generator to hand out: averaged weights, and fixed batch statistics.
 
-        In training a batch is normalised by its own statistics, so an image depends on its neighbours. The released
-        generator uses the statistics of one large public batch: one image or ten thousand come from one distribution.
+        In training, a batch is normalised by its own statistics, so an image depends on its neighbours. The released
+        generator uses the statistics of one large public batch, so one image or ten thousand come from one
+        distribution.
         """
         generator = self._built()
         for target, value in zip(generator.trainable_variables, self._average):
@@ -87,7 +88,7 @@ class AveragedGenerator:
             variable.assign(state[f"{index:03d}"])
 
     def variables(self) -> list[tf.Variable]:
-        """All there is to save."""
+        """All variables that are saved."""
         return [*self.generator.variables, *self._optimizer.variables(), *self._average]
 
 
@@ -125,7 +126,7 @@ class BatchStudent(AveragedGenerator):
         return tf.reshape(images, [size, classes, *self._config.data.image_shape])
 
     def train(self, latents: tf.Tensor, labels: tf.Tensor, direction: np.ndarray) -> float:
-        """One step.
+        """Takes one step.
 
         Args:
           latents, labels: as from `inputs`.
@@ -145,7 +146,7 @@ class BatchStudent(AveragedGenerator):
 
     @abc.abstractmethod
     def _train_step(self, latents, labels, released):
-        """The loss of a step that was taken, in a `tf.function`."""
+        """Takes a step, in a `tf.function`, and returns its loss."""
 
 
 class Student(BatchStudent):

@@ -1,9 +1,9 @@
-"""Owners who keep their records, of which sums are released: each sends its sums with its share of the noise.
+"""Owners who keep their records while sums over them are released: each sends its sums with its share of the noise.
 
-A release has two rounds. First every owner is asked a question, computes its exact sums, keeps them, and reports ready:
-what can fail for a reason of its own fails here, where nothing was charged. Then the driver charges the run's ledger,
-and every owner charges a ledger of its own, adds its share of the noise, stores the share, and sends it. The driver
-adds the shares up. The sums without noise exist nowhere but at their owners, each its own.
+A release has two rounds. In the first, every owner is asked a question, computes its exact sums, keeps them, and
+reports ready. Whatever can fail for a reason of an owner's own fails here, where nothing was charged. Then the driver
+charges the run's ledger, and every owner charges a ledger of its own, adds its share of the noise, stores the share,
+and sends it. The driver adds the shares up. Only the owners have sums without noise, each its own.
 
 | message | from      | to         | what it holds                                                             |
 |---------|-----------|------------|---------------------------------------------------------------------------|
@@ -12,10 +12,10 @@ adds the shares up. The sums without noise exist nowhere but at their owners, ea
 | `Draw`  | driver    | all owners | what the release is charged: public                                       |
 | `Share` | an owner  | driver     | its sums with its share of the noise, integers                            |
 
-An owner computes with its own copy of this package, and takes nothing but these values from the driver. It checks that
-the mechanism has the noise that is charged for. A share that was stored is sent again when it is asked for again, at no
-charge: its noise is never drawn twice. The driver refuses shares of another shape, type or range, of another round, and
-second ones.
+An owner computes with its own copy of this package, and takes only these values from the driver. It checks that the
+mechanism has the noise that is charged for. A stored share is sent again when it is asked for again, at no charge: its
+noise is never drawn twice. The driver refuses shares of another shape, type or range, shares of another round, and
+second shares.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Ask:
 
     Attributes:
       attempt: random name of the round, 32 hexadecimal digits.
-      mechanism: whose sums are wanted, with the noise multiplier of the whole release.
-      question: about the records.
+      mechanism: the mechanism whose sums are wanted, with the noise multiplier of the whole release.
+      question: question about the records.
     """
 
     attempt: str
@@ -72,7 +72,7 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ready:
-    """An owner's word that its sums are computed."""
+    """An owner's report that its sums are computed."""
 
     owner: int
     attempt: str
@@ -81,10 +81,10 @@ class Ready:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Draw:
-    """The driver's word that all are ready, and that the run's ledger was charged.
+    """The driver's message that all owners are ready, and that the run's ledger was charged.
 
     Attributes:
-      attempt: of the `Ask`.
+      attempt: that of the `Ask`.
       unit: cost of one charge.
       count: how many charges pay for the release.
       step: number of the release.
@@ -114,8 +114,8 @@ class SumOwner:
     """One owner. An ordinary class; `ray.remote` makes an actor of it.
 
     Args:
-      number: of the owner, from 0.
-      threads: nothing here; other actors take it.
+      number: number of the owner, from 0.
+      threads: ignored; other actors use it.
     """
 
     def __init__(self, number: int, threads: int = 1):
@@ -126,12 +126,12 @@ class SumOwner:
 
     def load(self, name: str, data_dir: str | None, publishes: bool, classes: Sequence[str] | None = None,
              pictures: Pictures | None = None, unit: str | None = None) -> dict[str, Any]:
-        """Loads its own records; says what is public about them."""
+        """Loads its own records; returns what is public about them."""
         return self.take(load_dataset(name.replace("{owner}", str(self._number)), data_dir=data_dir, classes=classes,
                                       pictures=pictures, unit=unit), publishes)
 
     def take(self, dataset: Dataset, publishes: bool = True) -> dict[str, Any]:
-        """Takes its records; says what is public about them.
+        """Takes its records; returns what is public about them.
 
         Args:
           dataset: the records.
@@ -147,9 +147,9 @@ class SumOwner:
 
         Args:
           config: resolved settings.
-          folder: on this machine.
+          folder: folder on this machine.
           event: what a charge costs.
-          largest_event: what the costliest release does.
+          largest_event: what the costliest release costs.
         """
         self._config, self._folder = config, pathlib.Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ class SumOwner:
         self._ledger = OwnersLedger(self._folder, config, event, largest_event)
 
     def close(self) -> None:
-        """Leaves its folder to other processes."""
+        """Makes its folder available to other processes."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -168,7 +168,7 @@ class SumOwner:
         """Computes its exact sums and keeps them.
 
         Raises:
-          InvalidArgumentError: the driver asks for what it must not ask for.
+          InvalidArgumentError: the driver asks for something that it must not ask for.
         """
         return Ready(owner=self._number, attempt=ask.attempt, shape=self._sums(ask, self._checked(ask)).shape)
 
@@ -177,7 +177,7 @@ class SumOwner:
 
         Raises:
           BudgetExhaustedError: its own ledger says that the budget is spent.
-          InvalidArgumentError: the noise is not that which the charge is for.
+          InvalidArgumentError: the noise is not the one that the charge is for.
         """
         mechanism = self._checked(ask)
         path = self._folder / "shares" / f"{ask.attempt}.npz"
@@ -199,9 +199,9 @@ class SumOwner:
         return self._share(ask, values)
 
     def _sums(self, ask: Ask, mechanism: Any) -> np.ndarray:
-        """Sums of the first round; an owner that was started again since computes them again.
+        """Sums of the first round; an owner that was started again since then computes them again.
 
-        They must be the same mechanism's: another one's noise is for other sums.
+        They must be the same mechanism's, because another one's noise is for other sums.
         """
         if self._prepared is None or self._prepared[:2] != (ask.attempt, mechanism):
             self._prepared = ask.attempt, mechanism, ask.question.answer(mechanism, self._records)
@@ -215,7 +215,7 @@ class SumOwner:
         return DiscreteGaussianNoise() if seed is None else noises.InsecureSeededNoise(seed + 1 + self._number)
 
     def _checked(self, ask: Ask) -> Any:
-        """The mechanism, made anew of its fields: nothing but a known one, for this run's neighbours, is answered."""
+        """The mechanism, made anew from its fields; refused unless it is a known one for this run's neighbours."""
         _validate.require(isinstance(ask.attempt, str) and re.fullmatch("[0-9a-f]{32}", ask.attempt) is not None,
                           "attempt", ask.attempt, "to be 32 hexadecimal digits")
         _validate.require(type(ask.mechanism) in _MECHANISMS and isinstance(ask.question, Question), "mechanism",
@@ -231,10 +231,10 @@ class Channel(abc.ABC):
 
     @abc.abstractmethod
     def ask(self, method: str, arguments: Callable[[int], tuple[Any, ...]]) -> dict[int, Any]:
-        """Answers of a `SumOwner`'s method, by number of owner; those who are silent are left out.
+        """Answers of a `SumOwner`'s method, by number of owner; silent owners are left out.
 
         Raises:
-          DataLensError: whatever an owner raised of these, but an ActorError.
+          DataLensError: an owner raised one, other than an ActorError.
         """
 
     @abc.abstractmethod
@@ -261,13 +261,13 @@ class InProcess(Channel):
 
 
 class ByRay(Channel):
-    """Owners that are Ray actors, each on the machine that joined the cluster as its own, if there are such."""
+    """Owners that are Ray actors, each on the machine that joined the cluster as its own, if there is one."""
 
     def __init__(self, actors: Actors):
         self._actors = actors
 
     def ask(self, method: str, arguments: Callable[[int], tuple[Any, ...]]) -> dict[int, Any]:
-        if method in ("load", "open"):  # An actor that is started again is told these again.
+        if method in ("load", "open"):  # An actor that is started again is told both again.
             answers = self._actors.start(lambda number: [(method, arguments(number))])
             return dict(enumerate(answers))
         return self._actors.ask_most(lambda number: (method, arguments(number)))
@@ -277,16 +277,16 @@ class ByRay(Channel):
 
 
 class SumOwners(Elsewhere):
-    """Data sets that their owners keep: what is public about them, and a way to ask.
+    """Data sets that their owners keep: what is public about them, and a channel to their owners.
 
     Args:
-      config: with `num_owners`; its name of the data is the run's.
-      channel: to the owners, who have their records.
-      facts: what each says of its records.
+      config: settings with `num_owners`; their name of the data is that of the run.
+      channel: channel to the owners, who have their records.
+      facts: what each owner says of its records.
 
     Raises:
       DataError: owners' images, classes or units differ.
-      InvalidArgumentError: they are not as many as the settings say.
+      InvalidArgumentError: there are not as many owners as the settings say.
     """
 
     def __init__(self, config: MethodConfig, channel: Channel, facts: Mapping[int, Mapping[str, Any]]):
@@ -303,7 +303,7 @@ class SumOwners(Elsewhere):
         self.class_names = config.classes if self.declared else numbered(self.num_classes)
         self._channel, self._count = channel, count
         known = [own["num_records"] for own in facts.values()]
-        # Where the number is private, each owner may have as many as the bound.
+        # Where the number is private, each owner may have as many records as the bound.
         self._most = [config.known_records(0) if n is None else n for n in known]
         self.num_records = [config.known_records(0)] if None in known else known
         self._shape: tuple[int, ...] = ()
@@ -323,7 +323,7 @@ class SumOwners(Elsewhere):
 
         Raises:
           ActorError: see `Actors`.
-          InvalidArgumentError: all owners would load the same data: each record would count for every owner.
+          InvalidArgumentError: all owners would load the same data, so each record would count for every owner.
         """
         if "{owner}" not in config.dataset:
             raise InvalidArgumentError(f"Expected dataset={config.dataset!r} to contain {{owner}}, the owner's number: "
@@ -348,7 +348,7 @@ class SumOwners(Elsewhere):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Number of records of each owner, who look after their own."""
+        """Number of records of each owner; the owners look after their own records."""
         return {"num_records": self.num_records}
 
     def open(self, config: MethodConfig, folder: pathlib.Path, largest_event: dp_accounting.DpEvent) -> None:
@@ -358,10 +358,10 @@ class SumOwners(Elsewhere):
             config, os.fspath(folder.resolve() / str(number)), event, largest_event)), "take the settings")
 
     def answer(self, mechanism: Any, question: Question) -> Ask:
-        """Asks all; returns the question once all are ready, and the sum of their shares would be as it is charged.
+        """Asks all; returns the question once all are ready and the sum of their shares would have the charged noise.
 
         Raises:
-          ActorError: an owner is silent, or answers with what is no answer. Nothing was charged.
+          ActorError: an owner is silent, or answers with something that is no answer. Nothing was charged.
           InvalidArgumentError: shares would be too small, see `check_shares`.
         """
         ask = Ask(attempt=secrets.token_hex(16), mechanism=mechanism, question=question)
@@ -381,12 +381,13 @@ class SumOwners(Elsewhere):
         """The sum of the owners' shares, as `privatize` returns it: the release. Charge first.
 
         Args:
-          mechanism: of the question.
+          mechanism: mechanism of the question.
           ask: the question, for which all are ready.
-          charge: that pays for the release.
+          charge: the charge that pays for the release.
 
         Raises:
-          ActorError: more owners are silent than `owner_tolerance`, or one sent what is no share. The charge is burnt.
+          ActorError: more owners are silent than `owner_tolerance`, or one sent something that is no share. The charge
+            is burnt.
         """
         draw = Draw(attempt=ask.attempt, unit=charge.unit, count=charge.count,
                     step=_validate.known("step", charge.step))
@@ -408,14 +409,14 @@ class SumOwners(Elsewhere):
         self._channel.close()
 
     def _all(self, answers: dict[int, Any], what: str) -> dict[int, Any]:
-        """The answers; raises ActorError where one lacks."""
+        """The answers; raises ActorError where one is missing."""
         if len(answers) < self._count:
             raise ActorError(f"Owners {_listed(set(range(self._count)) - set(answers))} did not {what}. Nothing was "
                              "charged; continue with --resume.")
         return answers
 
     def _check_share(self, number: int, share: Any, ask: Ask) -> None:
-        """Raises ActorError for what no honest owner sends."""
+        """Raises ActorError for a share that no honest owner sends."""
         mechanism, wrong = ask.mechanism, None
         values = getattr(share, "values", None)
         if not isinstance(share, Share) or share.owner != number:
@@ -436,7 +437,7 @@ class SumOwners(Elsewhere):
 
 
 class _NoMore(noises.NoiseSource):
-    """No noise: the shares have it."""
+    """No noise, because the shares have it already."""
 
     is_secure, description, caveat = True, "", ""
 

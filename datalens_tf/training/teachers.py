@@ -27,7 +27,7 @@ _CHUNK_BYTES = 18 * 2**20  # Weights of one chunk: with gradients and moments th
 
 
 class TeachersBehind(Exception):
-    """Some teachers have not taken all steps that the others have: all is computed again, in which only they work."""
+    """Some teachers lack steps that the others have taken: all is computed again, and only these teachers work."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,11 @@ class TeacherRound:
       fakes: float32 [B, Y, H, W, C], images of B latents times Y labels, from which each teacher picks by its records'
         labels: the label alone must not separate real from fake.
       noise: float32 [2B, H, W, C], the instance noise on real and fake images, or None.
-      maps: float32 [2, B, 2, 3], by which the real and the fake image at each place of a batch are warped, or None.
+      maps: float32 [2, B, 2, 3], maps that warp the real and the fake image at each place of a batch, or None.
 
     Raises:
-      TrainingDivergedError: a fake is NaN or infinite. The generator knows releases only, so all may know that it
-        diverged; what a teacher's own loss is must never stop a run, nor show in any other way.
+      TrainingDivergedError: a fake is NaN or infinite. The generator knows releases only, so everybody may know that it
+        diverged. A teacher's own loss must never stop a run, nor show in any other way.
     """
 
     fakes: np.ndarray
@@ -88,7 +88,7 @@ class _Chunk:
     def __init__(self, size: int, config: _TeacherSettings, mechanism: Mechanism):
         self._config, self._mechanism = config, mechanism
         self._model = build_teachers(config, size)
-        # Compiled: every array is read and written once, and memory is what bounds this.
+        # Compiled, so that every array is read and written once: memory is what limits the speed.
         self._update = tf.function(self._updated, jit_compile=True, autograph=False)
         self.advance = tf.function(self._advance, autograph=False)
 
@@ -199,12 +199,12 @@ class Bank(abc.ABC):
           progress: called with the fraction of teachers done.
 
         Returns:
-          The vote sum, float64 [m, d] (None where nobody voted, and of owners, who show none), and the teachers'
+          The vote sum, float64 [m, d] (None where nobody voted, and for owners, who show none), and the teachers'
           losses, float32 [N or 0, len(rounds)] (private; NaN where a persistent state had taken the step before).
         """
 
     def noisy_sum(self) -> np.ndarray | None:
-        """The sum of the owners' noisy votes of the last round, float64 [m, d]; None where one was lost."""
+        """The sum of the owners' noisy votes of the last round, float64 [m, d]; None where an owner was lost."""
         raise InvalidArgumentError("Expected owners to have voted: these teachers have none.")
 
     @abc.abstractmethod
@@ -226,7 +226,7 @@ class Bank(abc.ABC):
 
 
 class TeacherBank(Bank):
-    """All N teachers here: weights, Adam moments (bfloat16) and records, as arrays with the teacher axis first.
+    """All N teachers in this process: weights, Adam moments (bfloat16), records; arrays have the teacher axis first.
 
     Teachers are visited in chunks. Each visit reads and writes a teacher's state once, takes all its optimizer steps,
     differentiates with respect to the images, compresses and adds to the vote sum. Only the sum leaves.
@@ -314,7 +314,7 @@ class TeacherBank(Bank):
             yield self._storage.read(number)[index]
 
     def _batch_positions(self, count: int) -> list[np.ndarray]:
-        """Positions in every partition of the next batches, public, the same for all teachers; one if all are equal."""
+        """Positions of the next batches in every partition, public, the same for all teachers; one if all are equal."""
         size = self._partitions.shape[1]
         if self.batch_size == size:
             return [np.arange(size)]
@@ -326,8 +326,8 @@ class TeacherBank(Bank):
                 progress: Callable[[float], None] = lambda fraction: None) -> tuple[np.ndarray | None, np.ndarray]:
         """Trains and votes; see `Bank.advance`.
 
-        A teacher that diverged has losses that are not finite, goes on, and votes as `Mechanism.compress` says of such
-        gradients: one record can make its teacher diverge, so that nothing which others see may depend on it.
+        A teacher that diverged has losses that are not finite. It goes on, and votes as `Mechanism.compress` says of
+        such gradients: one record can make its teacher diverge, so nothing that others see may depend on it.
         """
         positions = self._batch_positions(len(rounds))
         losses = np.full([self.num_teachers, len(rounds)], np.nan, np.float32)
@@ -347,7 +347,7 @@ class TeacherBank(Bank):
     def _visit(self, number, positions, rounds, vote_images, vote_labels, step):
         """One chunk's part of `advance`: computes from its state and replaces it. Runs in a worker thread."""
         span, seeds = self._spans[number], None
-        done = int(self._storage.iterations[number]) - self._iterations  # Before the process was killed.
+        done = int(self._storage.iterations[number]) - self._iterations  # Steps taken before the process was killed.
         if done >= len(rounds) and vote_images is None:
             return None, np.zeros([span.stop - span.start, 0], np.float32)
         self._storage.prefetch((number + self._workers) % len(self._spans))
@@ -374,7 +374,7 @@ class TeacherBank(Bank):
                 return _Chunk(size, _TeacherSettings.of(self._config), self._mechanism)
 
     def _idle(self, size: int) -> list[_Chunk]:
-        """Work space for this many teachers that is not in use: of any bank, for compiling takes seconds."""
+        """Work space for this many teachers that is not in use; all banks share it, because compiling takes seconds."""
         return _IDLE[size, _TeacherSettings.of(self._config), self._mechanism]
 
 
@@ -391,6 +391,6 @@ def _alias(array: np.ndarray) -> tf.Tensor:
 
 
 def _host(tensor: tf.Tensor) -> np.ndarray:
-    """The tensor's values in main memory: its own, not a copy, where they are there already."""
+    """The tensor's values in main memory; they are not copied where they are there already."""
     with tf.device("CPU:0"):
         return np.asarray(memoryview(tf.identity(tensor)))

@@ -36,16 +36,16 @@ class Trainer(Interruptible):
     """Trains a DataLens generator in a run folder, from the start or from wherever the folder's last process stopped.
 
     The order within a step (docs/explanation/privacy.md, rule 4): charge the ledger durably, draw the noise, store the
-    noisy sum durably (the release), use it. Teachers and student are snapshots; what came after the last one is
-    computed again, exactly, from the stored sums. A charge whose sum was never stored is burnt.
+    noisy sum durably (the release), use it. Snapshots keep the teachers and the student; what came after the last
+    snapshot is computed again, exactly, from the stored sums. A charge whose sum was never stored is burnt.
 
     Args:
       config: resolved settings (image_shape and num_classes known).
-      dataset: the sensitive records, or those who own them.
+      dataset: the sensitive records, or their owners.
       run_dir: the run folder, new or of an interrupted run.
       options: what changes speed only.
       callbacks: told about every step.
-      mechanism, noise: by default as the configuration says.
+      mechanism, noise: by default those that the configuration names.
       student: makes the generator in training from the configuration.
 
     Raises:
@@ -59,7 +59,7 @@ class Trainer(Interruptible):
                  mechanism: Mechanism | None = None, noise: NoiseSource | None = None,
                  student: Callable[[VotingConfig], Student] = Student):
         num_owners = None if isinstance(dataset, Dataset) else len(dataset.num_records)
-        if num_owners != config.num_owners:  # Each adds a part of the noise only: fewer would add too little.
+        if num_owners != config.num_owners:  # Each owner adds only a part of the noise: fewer would add too little.
             raise InvalidArgumentError(f"Expected num_owners={config.num_owners} to be the number of owners who keep "
                                        f"the data, which is {num_owners}.")
         self.config, self._dataset, self._options, self._callbacks = config, dataset, options, callbacks
@@ -107,7 +107,7 @@ class Trainer(Interruptible):
             while True:
                 try:
                     return self._run_from(saver.restore(), bank, student, saver)
-                except TeachersBehind:  # From stored releases; those who are not behind need not compute.
+                except TeachersBehind:  # From stored releases; teachers that are not behind need not compute.
                     saver.forget()
                     bank.iterations = 0
                     student = saver.student = self._new_student(self.config)
@@ -122,7 +122,7 @@ class Trainer(Interruptible):
         return DistributedBank.of(self.config, self.mechanism, self._dataset, self._options, self.folder.actors)
 
     def _run_from(self, step: int, bank: Bank, student: Student, saver: checkpoint.Saver) -> Student:
-        """The steps after this one."""
+        """Takes the steps after this one."""
         config = self.config
         if bank.iterations < config.warmup_teacher_steps:
             self._warm_up(bank, student, saver)
@@ -142,7 +142,7 @@ class Trainer(Interruptible):
             step >= self.planned_steps or not self.ledger.can_spend(self.event))
 
     def _warm_up(self, bank: Bank, student: Student, saver: checkpoint.Saver) -> None:
-        """Teachers train against the untrained generator. No release, hence free in privacy."""
+        """Trains teachers against the untrained generator. Nothing is released, so this is free in privacy."""
         total = self.config.warmup_teacher_steps
         self._report("on_stage", "warm-up")
         for done in range(bank.iterations, total, WARMUP_CALL):
@@ -155,7 +155,7 @@ class Trainer(Interruptible):
         saver.save(0)
 
     def _interrupted(self, saver: checkpoint.Saver, step: int) -> TrainingInterrupted:
-        """Saves, and returns what to raise after a request to stop."""
+        """Saves the state, and returns the error to raise after a request to stop."""
         saver.save(step)
         return TrainingInterrupted(
             f"Interrupted after step {step} of {self.planned_steps}; state saved in {self.folder.path}. "
@@ -172,7 +172,7 @@ class Trainer(Interruptible):
         while noisy is None:
             vote_sum, losses = bank.advance(rounds, student.images(latents, labels), labels, step, progress)
             charge = self.ledger.spend(self.event, step=step)
-            if vote_sum is None:  # Owners show none without noise.
+            if vote_sum is None:  # Owners show no votes without noise.
                 noisy = bank.noisy_sum()
             else:
                 agreement = float(np.sqrt(np.mean(np.square(vote_sum / self.config.num_teachers))))
@@ -187,7 +187,7 @@ class Trainer(Interruptible):
             student=student, teacher_loss=_mean(losses), vote_agreement=agreement))
 
     def _progress(self, what: str, start: float = 0.0, share: float = 1.0) -> Callable[[float], None]:
-        """Reports a fraction of a part as one of the whole."""
+        """Function that reports a fraction of a part as one of the whole."""
         return lambda fraction: self._report("on_progress", what, start + share * fraction)
 
     def _report(self, method: str, *args) -> None:
@@ -231,13 +231,13 @@ def replay(config: VotingConfig, mechanism: Mechanism, releases: checkpoint.Rele
 
 
 def _mean(losses: np.ndarray) -> float | None:
-    """Mean of the losses that were computed; None where none was."""
+    """Mean of the losses that were computed; None where no loss was computed."""
     computed = losses[np.isfinite(losses)]
     return float(computed.mean()) if computed.size else None
 
 
 def _identity(dataset: "Dataset | Owners") -> dict[str, typing.Any]:
-    """Identity by which a resumed run knows its data: private, but for owners, who look after their own."""
+    """Identity by which a resumed run knows its data; private, except for owners, who look after their own records."""
     if isinstance(dataset, Dataset):
         return identity_of(dataset)
     return {"num_records": dataset.num_records}

@@ -1,7 +1,7 @@
-"""Features that untrained convolutional networks see: what the means of photographs are compared in.
+"""Features of untrained convolutional networks, in which means of photographs are compared.
 
-Source: Zhao and Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, who compare means of many images
-in the features of such networks, new ones at every step. Here the same few networks see all records once.
+Source: Zhao and Bilen, "Dataset Condensation with Distribution Matching", WACV 2023. They compare means of many images
+in the features of such networks, with new networks at every step. Here the same few networks see all records once.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _SHORTER = 1 - 1e-5  # so that no rounding makes features longer than they may b
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UntrainedNetworks:
-    """Features of images in P untrained networks; all public.
+    """Features of images in P untrained networks; everything is public.
 
-    Three times conv 3x3 - instance normalisation - ReLU - mean of 2x2. What a network sees, less its mean over
-    synthetic images, is divided by a length and shortened to 1; features are that of all networks, divided by sqrt(P):
-    at most 1 long. Differentiable.
+    Each network is three times conv 3x3 - instance normalisation - ReLU - mean of 2x2. The mean output on synthetic
+    images is subtracted; the difference is divided by a length and shortened to 1. The features are those of all
+    networks, divided by sqrt(P), and at most 1 long. Differentiable.
 
     Attributes:
-      seed: of the weights.
-      num_networks: P.
-      filters: of each convolution.
-      channels: of images.
-      centres: what each network sees of synthetic images, on average: float32 [P, D].
-      lengths: of the differences: float32 [P].
+      seed: seed of the weights.
+      num_networks: number of networks P.
+      filters: number of filters of each convolution.
+      channels: number of channels of the images.
+      centres: mean output of each network on synthetic images: float32 [P, D].
+      lengths: lengths that the differences are divided by: float32 [P].
     """
 
     seed: int
@@ -65,7 +65,7 @@ class UntrainedNetworks:
 
     @property
     def num_features(self) -> int:
-        """Numbers that all networks see of an image."""
+        """Number of features of an image in all networks."""
         return int(self.centres.size)
 
     def made(self) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -79,7 +79,7 @@ class UntrainedNetworks:
         return of_all
 
     def of_one(self) -> Callable[[tf.Tensor, tf.Tensor | int], tf.Tensor]:
-        """Function of images and the number of a network: what that network sees, float32 [n, D], at most 1 long."""
+        """Function of images and the number of a network: that network's features, float32 [n, D], at most 1 long."""
         weights = [tf.constant(layer) for layer in _weights(self.seed, self.num_networks, self.filters, self.channels)]
         centres, lengths = tf.constant(self.centres), tf.constant(self.lengths)
 
@@ -92,7 +92,7 @@ class UntrainedNetworks:
 
 
 def num_features(image_shape: tuple[int, int, int], num_networks: int, filters: int) -> int:
-    """Numbers that so many networks see of an image of this shape (H, W, C), H and W at least 8."""
+    """Number of features in so many networks of an image of this shape (H, W, C), H and W at least 8."""
     return num_networks * filters * (image_shape[0] >> _LAYERS) * (image_shape[1] >> _LAYERS)
 
 
