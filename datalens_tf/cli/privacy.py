@@ -77,8 +77,9 @@ def _privacy(args: argparse.Namespace) -> None:
         print(json.dumps(report, indent=2) if args.json else _neighbours_text(report))
         return
     if hasattr(args, "num_records"):
-        raise InvalidArgumentError(f"Expected --num_records with another --method, for example --method datalens_plus: "
-                                   f"what a step of {registry.DEFAULT} costs does not depend on it.")
+        raise InvalidArgumentError(f"Expected --num_records with another method, for example --method "
+                                   f"{registry.usual()[0]}: what a step of {registry.DEFAULT} costs does not depend on "
+                                   "it.")
     if not any(hasattr(args, name) for name in ("preset", "epsilon", "num_steps")):
         raise InvalidArgumentError("Missing --preset, --epsilon, --num_steps or --ledger: say what to account "
                                    "for, for example --preset mnist.")

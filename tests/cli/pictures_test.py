@@ -62,8 +62,8 @@ def test_choices_must_lead_to_the_images_that_there_are():
     import argparse
 
     asked = argparse.Namespace(image_size=None, color=None, unlabelled=False)
-    assert common.pictures(asked, "folder:x", (10, 9, 1), num_classes=1) == Pictures(
+    assert common.pictures(asked, (10, 9, 1), num_classes=1) == Pictures(
         image_size=(10, 9), color="grey", unlabelled=True)
     asked.color = "rgb"
     with pytest.raises(InvalidArgumentError, match="color='rgb' to be 'grey'"):
-        common.pictures(asked, "folder:x", (10, 9, 1))
+        common.pictures(asked, (10, 9, 1))
