@@ -113,7 +113,8 @@ def _machine() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield Finding("ok", "cores", f"{cores} of {os.cpu_count()}, {progress.machine_speed():.0f} billion multiplications "
                   "and additions a second")
-    given = [f"{name}={os.environ[name]}" for name in _THREADS if name in os.environ]
+    # On one core, the command line sets the last one itself.
+    given = [f"{name}={os.environ[name]}" for name in _THREADS[:None if cores > 1 else -1] if name in os.environ]
     yield Finding("note" if given else "ok", "threads", f"{', '.join(given)} may leave cores without work" if given
                   else "one per core")
     page = os.sysconf("SC_PAGE_SIZE") / 2**30

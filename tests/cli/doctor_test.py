@@ -58,6 +58,11 @@ def test_packages_are_compared_with_what_the_package_asks_for(monkeypatch):
     assert found["extra eval"].mark == "note" and "lacks tqdm" in found["extra eval"].text
 
 
+def test_what_the_command_line_sets_itself_on_one_core_is_no_news(monkeypatch, datalens):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3})
+    assert "ok      threads          one per core" in datalens("doctor")[1]
+
+
 def test_threads_that_are_set_are_told(monkeypatch, datalens):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     status, out, _ = datalens("doctor")
