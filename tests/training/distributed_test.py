@@ -205,8 +205,13 @@ def living_actors():
 
 
 def _is_actor(pid):
+    """Whether it is one of this process' cluster: another one may run the same tests."""
     try:
-        return b"ray::Share" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"ray::Share" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+            return False
+        while pid > 1 and pid != os.getpid():
+            pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return pid > 1
     except OSError:
         return False
 
