@@ -210,8 +210,8 @@ class ImageGenerator:
             plans.check_options(plan.config, options)
             if plan.chosen is not None and progress:
                 print(plan.chosen, file=sys.stderr)
-            if plan.warning is not None:
-                warnings.warn(plan.warning, DataWarning, stacklevel=2)
+            for warning in plan.warnings:
+                warnings.warn(warning, DataWarning, stacklevel=2)
             plans.create(plan, folder)
             shown.epsilon = plan.config.epsilon
             plans.train(plan, folder, options=options, callbacks=[shown])

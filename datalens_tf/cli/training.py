@@ -182,8 +182,8 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, plan: plans.Plan, o
         common.one_core_per_operation(options.num_threads or os.cpu_count() or 1)
     if plan.chosen is not None and not args.quiet:
         print(plan.chosen, flush=True)
-    if plan.warning is not None:
-        print(f"datalens: warning: {plan.warning}", file=sys.stderr, flush=True)
+    for warning in plan.warnings:
+        print(f"datalens: warning: {warning}", file=sys.stderr, flush=True)
     plans.create(plan, folder)
     if not args.resume:
         common.say_defaults(args, plan.place)

@@ -100,7 +100,7 @@ class Plan:
       dataset: the data, without what is held out; None where owners keep them, or where they are in several files.
       request: the request that led to the plan.
       chosen: line that says which method was taken and why; None where the request named it.
-      warning: line that says that the images will be noise, or that users are made up; None where neither is so.
+      warnings: lines that say that users are made up, and that the images will be noise, where that is so.
       resumes: whether the plan continues a run.
       held_out: records that the settings hold out of the data; None for none.
     """
@@ -110,7 +110,7 @@ class Plan:
     dataset: datasets.Dataset | None
     request: Request
     chosen: str | None = None
-    warning: str | None = None
+    warnings: tuple[str, ...] = ()
     resumes: bool = False
     held_out: datasets.Dataset | None = None
 
@@ -171,7 +171,7 @@ def planned(request: Request) -> Plan:
         raise InvalidArgumentError(f"{error}{way_out}") from error
     _check_teachers(config, facts, given)
     return Plan(config=config.replace(dataset=name), place=place, dataset=dataset, request=request, chosen=chosen,
-                warning=_dealt_users(config, dataset) or _noise(config, facts), held_out=held_out)
+                warnings=tuple(filter(None, (_dealt_users(config, dataset), _noise(config, facts)))), held_out=held_out)
 
 
 def resumed(request: Request, folder: pathlib.Path) -> Plan:
