@@ -30,7 +30,7 @@ _LAZY = {
     "ClassifierConfig": "datalens_tf.classification.classifier_config",
     "DataLens": "datalens_tf.methods.datalens",
     "DataLensConfig": "datalens_tf.methods.datalens",
-    "PerformanceOptions": "datalens_tf.config",
+    "PerformanceOptions": "datalens_tf.options",
     "PRESETS": "datalens_tf.methods.datalens",
     "DataLensError": "datalens_tf.errors",
     "ImageGenerator": "datalens_tf.image_generator",

@@ -8,13 +8,13 @@ import math
 import types
 import typing
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from datalens_tf import _folders, _text, _validate, bounds
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.facts import DataFacts, DataSpec, Suitability, check_image_shape
 from datalens_tf.settings import (
     LARGEST_NUM_CLASSES,
-    SMALLEST_SIDE,
     Settings,
     at_least,
     between,
@@ -33,76 +33,7 @@ ACCOUNTANTS = tuple(sorted(_PLACES, key=lambda name: _PLACES[name]))
 PRECISIONS = ("float32", "mixed_bfloat16")
 LATENT_DISTRIBUTIONS = ("uniform", "normal")
 NOISES = ("rounded_gaussian", "gaussian")
-RECORDS_PER_TEACHER = 15  # of the DataLens authors' teachers: 60,000 records for 4,000
 _LARGEST_LAYER = 2**28  # weights of the generator's largest layer: a GiB, and four times that with its optimizer
-
-
-def _check_image_shape(name: str, shape: Any) -> None:
-    sound = (isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(size, int) and size > 0 for size in shape)
-             and min(shape[:2]) >= SMALLEST_SIDE)
-    _validate.require(sound, name, shape, f"to be (H, W, C) with H and W at least {SMALLEST_SIDE}")
-
-
-class DataSpec(NamedTuple):
-    """Public facts about the images that a run learns from, and that a generator is built for.
-
-    Attributes:
-      image_shape: (H, W, C).
-      num_classes: number of classes Y.
-    """
-
-    image_shape: tuple[int, int, int]
-    num_classes: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataFacts:
-    """Public facts about data, none of them about one record: all that settings and the choice of a method may know.
-
-    Attributes:
-      num_records: n, public where neighbours differ in a replaced record; else a public bound on it.
-      image_shape: (H, W, C).
-      num_classes: number of classes Y.
-      num_slots: places in partitions that records have; None where each record has its own.
-      unit: the setting of that name; `num_records` counts units where there is one.
-    """
-
-    num_records: int
-    image_shape: tuple[int, int, int]
-    num_classes: int
-    num_slots: int | None = None
-    unit: str | None = None
-
-    @property
-    def dimension(self) -> int:
-        """Numbers in an image, H * W * C."""
-        return math.prod(self.image_shape)
-
-    @property
-    def num_teachers(self) -> int:
-        """The largest number of teachers that all have enough records to learn from, at least 1."""
-        return max(1, (self.num_slots or self.num_records) // RECORDS_PER_TEACHER)
-
-    def __str__(self) -> str:
-        height, width, channels = self.image_shape
-        kind = {1: "grey ", 3: "colour "}.get(channels, "")
-        counted = (f"{kind}picture{'s' * (self.num_records > 1)}" if self.unit is None else
-                   f"units by {self.unit} with {kind}pictures")
-        classes = "1 class" if self.num_classes == 1 else f"{self.num_classes:,} classes"
-        return f"{self.num_records:,} {counted} of {height} x {width} in {classes}"
-
-
-class Suitability(NamedTuple):
-    """A method's own word on how well it suits data.
-
-    Attributes:
-      usefulness: expected accuracy of a classifier that learned from the method's images, divided by the accuracy of
-        one that learned from the records themselves.
-      why: a clause that says what the number rests on.
-    """
-
-    usefulness: float
-    why: str
 
 
 def _check_declared(name: str, value: Any) -> None:
@@ -127,7 +58,7 @@ class DataConfig(Settings):
         "arrays", "Sensitive data by its name; `datalens train --help` lists the kinds. The default stands for images "
         "that were passed to `fit`.")
     image_shape: tuple[int, int, int] | None = setting(
-        None, "Shape (H, W, C) of an image; none until the data is known.", _check_image_shape)
+        None, "Shape (H, W, C) of an image; none until the data is known.", check_image_shape)
     num_classes: int | None = setting(
         None, "Number of classes Y, which is public; none until the data is known.", at_least(1))
     classes: tuple[str, ...] | None = setting(
@@ -585,42 +516,3 @@ def config_digest(text: str) -> str:
     It is computed from the text, because settings that are added later must not change it.
     """
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_distribute(name: str, value: Any) -> None:
-    sound = isinstance(value, str) and (value == "ray" or value.startswith("ray://"))
-    _validate.require(sound, name, value, "to be ray or ray://HOST:PORT")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PerformanceOptions(Settings):
-    """Options that change speed and memory only, never the guarantee.
-
-    Example:
-      >>> from datalens_tf import DataLens, PerformanceOptions
-      >>> synthesizer = DataLens.from_preset("mnist", epsilon=1.0, options=PerformanceOptions(num_threads=4))
-    """
-
-    chunk_size: int | None = setting(
-        None, "Teachers computed at once. With none, the size of a teacher decides.", at_least(1))
-    num_threads: int | None = setting(
-        None, "Chunks of teachers computed side by side, each in a thread. None means one in Python and in every "
-        "actor, and one per CPU core on the command line.", at_least(1))
-    checkpoint_minutes: float = setting(
-        15.0, "Minutes between teacher checkpoints; later steps are computed again on resume.", at_least(0))
-    bank_memory_gb: float | None = setting(
-        None, "GiB that the teachers' state may take in memory. A larger one lives in a file of the run folder and is "
-        "read as needed; results are the same. None means 80 % of the machine's memory.", at_least(0))
-    distribute: str | None = setting(
-        None, "Where teachers are: ray for several processes of this machine, or of the cluster that "
-        "RAY_ADDRESS names; ray://HOST:PORT for those of another cluster; none for this process alone. Results "
-        "are the same.",
-        _check_distribute)
-    num_actors: int | None = setting(
-        None, "Processes that share the teachers. None means one per machine, at least 2.", at_least(1))
-    actor_gpus: float = setting(
-        0.0, "GPUs that each of these processes takes, a fraction where they share one.", at_least(0))
-    actor_timeout_minutes: float = setting(
-        60.0, "Minutes that one process may take for a round before it is replaced.", positive)
-
-    GROUP: typing.ClassVar[str] = "speed"

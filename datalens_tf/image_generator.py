@@ -21,9 +21,9 @@ from typing import Any, Self
 from etils import epy
 
 from datalens_tf import _checksums, _files, _validate
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import DataWarning, InvalidArgumentError
 from datalens_tf.methods import plans, registry, runs
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from datalens_tf.accounting import accountants
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.config import ACCOUNTANTS, PerformanceOptions, config_digest
+from datalens_tf.config import ACCOUNTANTS, config_digest
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.mechanisms.topagg import QUANTIZATIONS
@@ -185,15 +185,6 @@ def test_every_setting_changes_the_digest():
     assert len(digests) == len(dataclasses.fields(base)) - 1  # `method`, `adjacency` have one value; and the base.
 
 
-@pytest.mark.parametrize("name,value", [("chunk_size", 0), ("chunk_size", 1.5), ("num_threads", 0),
-                                        ("checkpoint_minutes", -1), ("checkpoint_minutes", math.nan),
-                                        ("distribute", "spark"), ("num_actors", 0), ("actor_gpus", -0.5),
-                                        ("actor_timeout_minutes", 0)])
-def test_performance_options_are_checked(name, value):
-    with pytest.raises(InvalidArgumentError, match=rf"Expected {name}="):
-        PerformanceOptions(**{name: value})
-
-
 KINDS = {kind.__name__: kind for kind in (*config_classes().values(), ClassifierConfig, PateClassifierConfig)}
 
 
@@ -222,7 +213,3 @@ def test_a_generator_that_would_fill_the_memory_is_refused():
 
 def test_what_people_ask_for_is_no_absurd_number():
     DataLensConfig(epsilon=1e-3, delta=1e-30, noise_stddev=1e6, num_teachers=10**6, num_steps=10**6, seed=2**63 - 1)
-    PerformanceOptions(num_threads=256, bank_memory_gb=4096)
-    for name in ("num_threads", "num_actors", "chunk_size"):
-        with pytest.raises(InvalidArgumentError, match=f"{name}=1000000000000"):
-            PerformanceOptions(**{name: 10**12})

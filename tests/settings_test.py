@@ -7,9 +7,9 @@ import pytest
 
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.registry import config_classes
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.settings import Settings, at_least, between, declared, one_of, positive, setting
 
 KINDS = [*config_classes().values(), ClassifierConfig, PateClassifierConfig, PerformanceOptions]

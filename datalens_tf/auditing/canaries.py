@@ -22,12 +22,13 @@ from scipy import linalg
 from datalens_tf import _validate, rng
 from datalens_tf.auditing.findings import Finding
 from datalens_tf.auditing.releases import best_one_run_bound
-from datalens_tf.config import PerformanceOptions, VotingConfig
+from datalens_tf.config import VotingConfig
 from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.data.partition import teacher_indices
 from datalens_tf.errors import CheckpointError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.student import Student, draw_latents
 from datalens_tf.training.teachers import TeacherBank, build_teachers

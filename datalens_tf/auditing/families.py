@@ -25,13 +25,14 @@ from datalens_tf.auditing import canaries, neighbours, releases, repeated, sampl
 from datalens_tf.auditing.findings import Finding, report
 from datalens_tf.classification.classifier import PrivateClassifier
 from datalens_tf.classification.classifier_config import ClassifierConfig
-from datalens_tf.config import PerformanceOptions, RunConfig, VotingConfig
+from datalens_tf.config import RunConfig, VotingConfig
 from datalens_tf.data.datasets import Dataset, as_dataset, with_data
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods import registry
 from datalens_tf.methods.embedding import ReleasingSynthesizer
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.callbacks import Callback
 
 _PICTURES = 60  # random pictures that an audit without records runs on

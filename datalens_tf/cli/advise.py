@@ -13,7 +13,7 @@ from datalens_tf import _validate
 from datalens_tf.accounting import delta as deltas
 from datalens_tf.cli import common
 from datalens_tf.cli.parser import Command, Parser
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods import registry
 from datalens_tf.planning import advice
 from datalens_tf.settings import COLORS, DEFAULT_COLOR, DEFAULT_IMAGE_SIZE

@@ -12,7 +12,7 @@ from datalens_tf import _text
 from datalens_tf.accounting import delta as deltas
 from datalens_tf.cli import advise, common
 from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods import plans, registry
 
 with epy.lazy_imports():

@@ -14,8 +14,9 @@ from etils import epy
 from datalens_tf import _validate
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
-from datalens_tf.config import ACCOUNTANTS, DataFacts, MethodConfig, VotingConfig
+from datalens_tf.config import ACCOUNTANTS, MethodConfig, VotingConfig
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods import registry
 from datalens_tf.settings import declared
 

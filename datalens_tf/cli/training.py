@@ -14,9 +14,10 @@ from etils import epy
 
 from datalens_tf.cli import common, evaluation, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings, table
-from datalens_tf.config import MethodConfig, PerformanceOptions, VotingConfig
+from datalens_tf.config import MethodConfig, VotingConfig
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.methods import plans, registry, runs
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from etils import epy
 
 from datalens_tf import _files, _text, _validate
-from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
+from datalens_tf.config import MethodConfig, numbered
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.callbacks import Stage
 from datalens_tf.training.progress import described
 from datalens_tf.training.results import result_file

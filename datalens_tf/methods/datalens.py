@@ -11,7 +11,8 @@ from typing import Any
 from etils import epy
 
 from datalens_tf import _validate
-from datalens_tf.config import DataFacts, Suitability, VotingConfig
+from datalens_tf.config import VotingConfig
+from datalens_tf.facts import DataFacts, Suitability
 from datalens_tf.methods.voting import VotedSynthesizer
 from datalens_tf.settings import at_least, between, one_of, positive, setting
 

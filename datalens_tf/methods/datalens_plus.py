@@ -50,7 +50,7 @@ from collections.abc import Mapping
 from etils import epy
 
 from datalens_tf import _files, _validate, rng
-from datalens_tf.config import DataFacts, Suitability
+from datalens_tf.facts import DataFacts, Suitability
 from datalens_tf.methods import moments, prototypes, sum_questions, sums
 from datalens_tf.methods.embedding import ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of

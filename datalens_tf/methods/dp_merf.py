@@ -22,7 +22,7 @@ import typing
 
 from etils import epy
 
-from datalens_tf.config import DataFacts, Suitability
+from datalens_tf.facts import DataFacts, Suitability
 from datalens_tf.methods import sum_questions, sums
 from datalens_tf.methods.embedding import EmbeddingConfig, EmbeddingStudent, ReleasingSynthesizer
 from datalens_tf.training.questions import Elsewhere, asked

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from etils import epy
 
 from datalens_tf import _validate, rng
-from datalens_tf.config import BoundedConfig, DataSpec, MethodConfig
+from datalens_tf.config import BoundedConfig, MethodConfig
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.facts import DataSpec
 from datalens_tf.methods import sum_questions, sums
 from datalens_tf.methods.base import RunSynthesizer, Trained
 from datalens_tf.settings import LARGEST_WIDTH, at_least, positive, setting

@@ -16,7 +16,7 @@ from typing import Any
 from etils import epy
 
 from datalens_tf import _validate
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods.voting import CompressedConfig, PateSynthesizer
 from datalens_tf.settings import at_least, setting
 

@@ -29,8 +29,8 @@ from typing import Any
 from etils import epy
 
 from datalens_tf import _files, _validate, rng
-from datalens_tf.config import DataFacts
 from datalens_tf.errors import DataError
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods.base import Learner, LoopSynthesizer
 from datalens_tf.methods.critics import CriticConfig, Critics, SanitizedStudent
 from datalens_tf.settings import at_least, one_of, setting

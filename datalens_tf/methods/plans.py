@@ -14,10 +14,12 @@ from typing import Any
 from etils import epy
 
 from datalens_tf import _text, _validate
-from datalens_tf.config import DataFacts, MethodConfig, PerformanceOptions, VotingConfig
+from datalens_tf.config import MethodConfig, VotingConfig
 from datalens_tf.data import shards
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods import registry, runs
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.planning import advice
 from datalens_tf.settings import declared
 

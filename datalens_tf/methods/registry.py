@@ -16,8 +16,9 @@ from typing import Any
 
 from datalens_tf import _folders, _text, _validate
 from datalens_tf import methods as _folder
-from datalens_tf.config import DataFacts, MethodConfig, Suitability
+from datalens_tf.config import MethodConfig
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.facts import DataFacts, Suitability
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import declared, json_fields
 

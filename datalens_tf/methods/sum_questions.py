@@ -9,7 +9,7 @@ from typing import Any
 
 from etils import epy
 
-from datalens_tf.config import DataSpec
+from datalens_tf.facts import DataSpec
 from datalens_tf.training.questions import Question
 from datalens_tf.training.untrained_networks import UntrainedNetworks
 

@@ -11,7 +11,7 @@ import math
 import pathlib
 from typing import NamedTuple
 
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 from datalens_tf.planning import measured
 
 NOISE = 0.4  # Below it, most of what a classifier learns from the images is noise.

@@ -14,7 +14,7 @@ import math
 import pathlib
 from typing import NamedTuple
 
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 
 TABLE = pathlib.Path(__file__).with_name("measured.csv")
 # Runs are alike if n epsilon / Y is up to three times as large or as small. Where there are none, ten times will do.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from datalens_tf._text import first_line
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import ActorError, DataLensError, InvalidArgumentError
+from datalens_tf.options import PerformanceOptions
 
 _REPLACEMENTS = 3  # Of one actor in one round, before training stops.
 

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import MethodConfig, PerformanceOptions, VotingConfig, config_digest, numbered
+from datalens_tf.config import MethodConfig, VotingConfig, config_digest, numbered
 from datalens_tf.data.datasets import Dataset, Pictures
 from datalens_tf.data.identity import Fingerprint, encode, matches
 from datalens_tf.data.partition import teacher_indices
@@ -33,6 +33,7 @@ from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, SecureGaussianNoise
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.actors import Actors
 from datalens_tf.training.teachers import Bank, TeacherBank, TeacherRound, TeachersBehind
 

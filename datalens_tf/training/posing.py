@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import DataSpec, MethodConfig
+from datalens_tf.config import MethodConfig
+from datalens_tf.facts import DataSpec
 from datalens_tf.models.chosen import ChosenGenerator
 from datalens_tf.models.warp import OfNormal, WarpedGenerator
 from datalens_tf.training.classifier import QuickClassifier

@@ -19,12 +19,13 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import _validate
-from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
+from datalens_tf.config import MethodConfig, numbered
 from datalens_tf.data.datasets import Dataset, Pictures, sound, usable_only
 from datalens_tf.data.identity import Fingerprint
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.shards import shard_names
 from datalens_tf.errors import DataError, InvalidArgumentError
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.actors import Actors
 from datalens_tf.training.questions import Elsewhere, Question
 

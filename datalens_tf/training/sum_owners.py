@@ -37,7 +37,7 @@ import numpy as np
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import Charge
-from datalens_tf.config import MethodConfig, PerformanceOptions, numbered
+from datalens_tf.config import MethodConfig, numbered
 from datalens_tf.data.datasets import Dataset, Pictures, sound, usable_only
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import ActorError, DataError, InvalidArgumentError
@@ -47,6 +47,7 @@ from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.discrete_gaussian import SLACK, DiscreteGaussianNoise, check_shares
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.actors import Actors
 from datalens_tf.training.distributed import OwnersLedger, lock_folder
 from datalens_tf.training.questions import Elsewhere, Question

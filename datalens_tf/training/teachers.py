@@ -13,13 +13,15 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import DataSpec, PerformanceOptions, VotingConfig
+from datalens_tf.config import VotingConfig
 from datalens_tf.data.datasets import to_unit
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingDivergedError
+from datalens_tf.facts import DataSpec
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.models.discriminator import EnsembleDenseDiscriminator, EnsembleDiscriminator
 from datalens_tf.models.ensemble import image_patches
 from datalens_tf.models.warp import warp_places
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.adam import adam
 from datalens_tf.training.storage import FileStorage, MemoryStorage, Storage
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from datalens_tf import rng
 from datalens_tf.accounting import accountants
-from datalens_tf.config import PerformanceOptions, VotingConfig
+from datalens_tf.config import VotingConfig
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.identity import identity_of
 from datalens_tf.data.partition import teacher_indices
@@ -18,6 +18,7 @@ from datalens_tf.errors import BudgetExhaustedError, CheckpointError, InvalidArg
 from datalens_tf.mechanisms.base import Mechanism
 from datalens_tf.mechanisms.noise import NoiseSource, noise_source
 from datalens_tf.models import warp
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training import checkpoint
 from datalens_tf.training.callbacks import Callback, StepReport
 from datalens_tf.training.loop import Interruptible

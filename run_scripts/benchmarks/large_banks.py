@@ -29,8 +29,8 @@ def measure(preset: str, teachers: int, limit: float | None, steps: int, threads
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
-    from datalens_tf.config import PerformanceOptions
     from datalens_tf.methods.datalens import PRESETS
+    from datalens_tf.options import PerformanceOptions
     from datalens_tf.training.teachers import TeacherBank, TeacherRound
 
     tf.config.threading.set_intra_op_parallelism_threads(1)

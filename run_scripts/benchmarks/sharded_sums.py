@@ -16,11 +16,11 @@ import types
 
 import numpy as np
 
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods.sum_questions import Embeddings, FeatureMap, ImageSquares
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.shards import Shards
 
 SHAPE = (28, 28, 1)

@@ -16,8 +16,8 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.methods.datalens import PRESETS
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.teachers import TeacherBank, TeacherRound
 
 CONFIG = PRESETS["mnist", 1.0].replace(image_shape=(28, 28, 1), num_classes=10)

@@ -26,9 +26,10 @@ import numpy as np
 from rows import Rows
 
 from datalens_tf import rng
-from datalens_tf.config import DataFacts, MethodConfig
+from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, Pictures
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods import prototypes, registry
 from datalens_tf.training.classifier import FROZEN, train_on_synthetic
 

@@ -320,7 +320,7 @@ class Checkpoint:
     """A snapshot of a small trained bank and student, to be damaged."""
 
     def __init__(self):
-        from datalens_tf.config import PerformanceOptions
+        from datalens_tf.options import PerformanceOptions
         from datalens_tf.training.trainer import Trainer
 
         self.config = SMALL

@@ -33,10 +33,10 @@ from poses import drawn
 from rows import Rows
 
 from datalens_tf import rng
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.registry import synthesizer
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.serving.export import load_generator
 from datalens_tf.training import trainer
 from datalens_tf.training.classifier import FROZEN, train_on_synthetic

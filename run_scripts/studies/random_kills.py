@@ -31,7 +31,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.classification.classifier import DpSgd, PrivateClassifier
 from datalens_tf.classification.classifier_config import ClassifierConfig
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import BudgetExhaustedError
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
@@ -43,6 +42,7 @@ from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.embedding import EmbeddingStudent, ReleasingSynthesizer
 from datalens_tf.methods.registry import config_classes, synthesizer
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.checkpoint import ReleaseStore, Saver
 from datalens_tf.training.loop import Loop
 from datalens_tf.training.releases import Releases

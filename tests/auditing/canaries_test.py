@@ -10,10 +10,10 @@ import tensorflow as tf
 from datalens_tf.auditing import canaries as canaries_module
 from datalens_tf.auditing.canaries import Canaries, audit_training
 from datalens_tf.auditing.releases import best_one_run_bound
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise
 from datalens_tf.mechanisms.topagg import TopAgg
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training import teachers
 from datalens_tf.training import trainer as trainer_module
 from tests.auditing.no_noise import NoNoise

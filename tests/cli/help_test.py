@@ -10,9 +10,9 @@ import pytest
 from datalens_tf import cli
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.registry import known_datasets
 from datalens_tf.methods.registry import config_class, config_classes, methods
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.settings import declared
 
 SCREEN = 45

@@ -7,8 +7,9 @@ import pytest
 
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.delta import automatic
-from datalens_tf.config import DataFacts, VotingConfig
+from datalens_tf.config import VotingConfig
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods import registry
 
 SIZES = (1, 2, 10, 100, 300, 1000, 3000)

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.config import DataSpec
 from datalens_tf.data.datasets import as_dataset
+from datalens_tf.facts import DataSpec
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.methods import sum_questions
 from datalens_tf.training.classifier import QuickClassifier

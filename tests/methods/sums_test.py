@@ -11,10 +11,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.statement import round_up
 from datalens_tf.auditing.verification import verify
-from datalens_tf.config import DataFacts
 from datalens_tf.data import datasets
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.facts import DataFacts
 from datalens_tf.mechanisms.base import ADJACENCIES
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFeatures

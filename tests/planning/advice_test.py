@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 from datalens_tf.planning import advice, measured
 
 HEAD = "dataset,num_records,num_classes,height,width,channels,epsilon,method,accuracy,real_accuracy,minutes\n"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 from datalens_tf.methods.registry import methods
 from datalens_tf.planning import measured
 

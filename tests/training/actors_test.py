@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import ActorError
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training import actors
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.models.warp import NUM_MOVES, matrices
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.teachers import TeacherBank, TeacherRound
 from tests.training import tiny
 

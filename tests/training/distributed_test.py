@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from datalens_tf import cli
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
 from datalens_tf.errors import ActorError, CheckpointError, DataError, InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.noise import InsecureSeededNoise
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.distributed import Owners, Share, check_owners, own_records, share_spans
 from datalens_tf.training.teachers import TeacherBank

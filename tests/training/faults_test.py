@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import DataLensError
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.trainer import Trainer
 from tests.training import tiny

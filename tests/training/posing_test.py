@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.config import DataSpec
+from datalens_tf.facts import DataSpec
 from datalens_tf.training import posing
 from tests.training import tiny
 

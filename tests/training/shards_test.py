@@ -14,7 +14,6 @@ from pyarrow import parquet
 
 from datalens_tf import cli
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.data.writing import write_images
@@ -24,6 +23,7 @@ from datalens_tf.mechanisms.mean_embedding import MeanEmbedding, RandomFourierFe
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import sum_questions
 from datalens_tf.methods.registry import synthesizer
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training import shards
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.classifier import QuickClassifier

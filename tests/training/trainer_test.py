@@ -16,7 +16,6 @@ import pytest
 from datalens_tf import _files
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.errors import (
     BudgetExhaustedError,
     CheckpointError,
@@ -26,6 +25,7 @@ from datalens_tf.errors import (
     TrainingInterrupted,
 )
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, RoundedGaussianNoise, SecureGaussianNoise, noise_source
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training import checkpoint, run_folder
 from datalens_tf.training.callbacks import Callback
 from datalens_tf.training.trainer import Trainer, replay

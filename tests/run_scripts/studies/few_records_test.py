@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from datalens_tf.config import DataFacts
+from datalens_tf.facts import DataFacts
 
 
 def test_a_stopped_table_goes_on_and_records_are_not_tested_on_themselves(study, tmp_path, monkeypatch):

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from datalens_tf.config import PerformanceOptions
 from datalens_tf.data.partition import partition_indices
+from datalens_tf.options import PerformanceOptions
 from datalens_tf.training.teachers import TeacherBank
 from tests.training import tiny
 from tests.training.banks import arrays, from_images, make_rounds
