@@ -1,7 +1,6 @@
 """Labelled images: their form, the checks on them, and the operations that are common to all of them."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
@@ -9,18 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datalens_tf import _files, _validate
+from datalens_tf.data import checks
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.settings import (
     COLORS,
     DEFAULT_COLOR,
     DEFAULT_IMAGE_SIZE,
-    LARGEST_IMAGE,
     LARGEST_NUM_CLASSES,
     SMALLEST_SIDE,
 )
 
 SPLITS = ("train", "test")
-_LONGEST_NAME = 1024  # bytes of a user's name
 ONE_CLASS = ("pictures",)  # of data without labels
 UNIT = "unit"  # name of units where none is given
 CHUNK = 1000  # records that `chunks` has at once
@@ -340,7 +338,7 @@ def sound(dataset: Dataset) -> Dataset:
     Raises:
       DataError: arrays of other shapes or types, in which a record has no place of its own.
     """
-    check_images(_files.ArrayHeader.of(dataset.images), dataset.name)
+    checks.check_images(_files.ArrayHeader.of(dataset.images), dataset.name)
     for name, value in (("labels", dataset.labels), ("usable", dataset.usable)):
         if value is not None and np.shape(value) != (len(dataset),):
             raise DataError(f"{dataset.name}: expected {name} of shape [{len(dataset)}], one per image, got "
@@ -442,11 +440,11 @@ def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = N
     Raises:
       DataError: one line that says what is wrong.
     """
-    images = _checked_images(images, name)
-    labels = checked_labels(labels, len(images), num_classes, name, declared=classes is not None)
+    images = checks.checked_images(images, name)
+    labels = checks.checked_labels(labels, len(images), num_classes, name, declared=classes is not None)
     for owners in (users, units):
         if owners is not None:
-            check_users(_files.ArrayHeader.of(owners), len(labels), name)
+            checks.check_users(_files.ArrayHeader.of(owners), len(labels), name)
     if classes is not None:
         labels, inside = _places(labels, class_names, classes)
         if not inside.all():
@@ -461,56 +459,6 @@ def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = N
                    class_names=tuple(map(str, range(num_classes)) if class_names is None else class_names),
                    declared=classes is not None, usable=usable, users=users,
                    units=None if units is None else Units.named(unit, units))
-
-
-def _checked_images(images: ArrayLike, name: str) -> NDArray[Any]:
-    """uint8 or float32 [n, H, W, C], or DataError."""
-    try:
-        images = np.asarray(images)
-    except ValueError as error:
-        raise DataError(f"{name}: expected images of one shape, got a ragged sequence.") from error
-    check_images(_files.ArrayHeader.of(images), name)
-    if images.ndim == 3:
-        images = images[..., np.newaxis]
-    if images.dtype == np.uint8:
-        return images
-    low, high = images.min(), images.max()
-    if np.isnan(low):
-        raise DataError(f"{name}: expected finite images, got NaN.")
-    if not 0 <= low <= high <= 1:
-        convert = ("images / 255 converts them, or images.astype('uint8') whole numbers" if 0 <= low <= high <= 255 else
-                   "(images + 1) / 2 converts them" if -1 <= low <= high <= 1 else
-                   "subtract the lowest number of their kind, and divide by its range, whatever these records have")
-        raise DataError(f"{name}: expected float images in [0, 1], got values from {low:g} to {high:g}: {convert}.")
-    return images.astype(np.float32, copy=False)
-
-
-def check_images(header: _files.ArrayHeader, name: str) -> None:
-    """Raises DataError where shape or type cannot be that of images; known before anything is unpacked."""
-    shape = list(header.shape)
-    if header.dtype != np.uint8 and header.dtype.kind != "f":
-        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}: "
-                        "images.astype('uint8') converts whole numbers from 0 to 255.")
-    if len(shape) not in (3, 4):
-        raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {shape}.")
-    if not header.nbytes:
-        raise DataError(f"{name}: expected at least one record, got images of shape {shape}.")
-    if len(shape) == 4 and shape[1] in COLORS.values() and min(shape[2:]) >= SMALLEST_SIDE:
-        raise DataError(f"{name}: expected images [n, H, W, C], got {shape}, whose channels come first: "
-                        "images.transpose(0, 2, 3, 1) converts an array, images.permute(0, 2, 3, 1) a torch tensor.")
-    if min(shape[1:3]) < SMALLEST_SIDE:
-        raise DataError(f"{name}: expected H and W of at least {SMALLEST_SIDE}, got images of shape {shape}. Choose an "
-                        "--image_size.")
-    if math.prod(shape[1:]) > LARGEST_IMAGE:
-        raise DataError(f"{name}: expected at most {LARGEST_IMAGE:,} numbers per image, got images of shape {shape}. "
-                        "Resize them.")
-
-
-def check_users(header: _files.ArrayHeader, num_records: int, name: str) -> None:
-    """Raises DataError where shape or type cannot be that of one user, or unit, for each record."""
-    if header.shape != (num_records,) or header.dtype.kind not in "iuUS" or header.dtype.itemsize > _LONGEST_NAME:
-        raise DataError(f"{name}: expected users of shape [{num_records}], integers or short text, got "
-                        f"{list(header.shape)} of dtype {header.dtype}.")
 
 
 def declare(dataset: Dataset, classes: Sequence[str]) -> Dataset:
@@ -542,37 +490,3 @@ def _places(labels: NDArray[np.int64], names: Sequence[str] | None, classes: Seq
 def listed(names: Sequence[str]) -> str:
     """The first of some names."""
     return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-
-
-def checked_labels(labels: ArrayLike, num_records: int, num_classes: int | None, name: str, declared: bool = False
-                   ) -> NDArray[np.int64]:
-    """Labels int64 [n] of at least two classes, or DataError; where classes are declared, any integers are kept."""
-    try:
-        labels = np.asarray(labels)
-    except ValueError as error:
-        raise DataError(f"{name}: expected one label per record, got a ragged sequence.") from error
-    if labels.shape != (num_records,):
-        convert = ""
-        if labels.ndim == 2 and len(labels) == num_records:
-            convert = f": labels.{'reshape(-1)' if labels.shape[1] == 1 else 'argmax(1)'} converts them"
-        raise DataError(f"{name}: expected labels of shape [{num_records}], one per image, got {list(labels.shape)}"
-                        f"{convert}.")
-    if labels.dtype.kind not in "iu":
-        raise DataError(f"{name}: expected integer labels, got dtype {labels.dtype}: labels.astype(int) converts "
-                        "numbers, numpy.unique(labels, return_inverse=True)[1] anything else.")
-    if not num_records:
-        raise DataError(f"{name}: expected at least one record, got no labels.")
-    if declared:
-        return labels
-    if labels.min() < 0:
-        raise DataError(f"{name}: expected labels >= 0, got {labels.min()}.")
-    if num_classes is not None and labels.max() >= num_classes:
-        raise DataError(f"{name}: expected labels in [0, {num_classes}), got {labels.max()}.")
-    if labels.max() >= LARGEST_NUM_CLASSES:
-        raise DataError(f"{name}: expected labels below {LARGEST_NUM_CLASSES:,}, got {labels.max()}.")
-    # Where the number of classes is known, all records may be of a single class: that is no reason to refuse them.
-    if num_classes is None and labels.min() == labels.max():
-        raise DataError(f"{name}: expected at least two classes, got label {labels[0]} only.")
-    if num_classes is not None and num_classes < 2:
-        raise DataError(f"{name}: expected at least two classes, got num_classes={num_classes}.")
-    return labels.astype(np.int64, copy=False)

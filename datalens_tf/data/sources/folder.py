@@ -28,7 +28,8 @@ import numpy as np
 
 from datalens_tf import _files
 from datalens_tf.data import survey as surveys
-from datalens_tf.data.datasets import ONE_CLASS, SPLITS, Dataset, Pictures, Units, check_images, listed
+from datalens_tf.data.checks import check_images
+from datalens_tf.data.datasets import ONE_CLASS, SPLITS, Dataset, Pictures, Units, listed
 from datalens_tf.data.sources import pictures as decoding
 from datalens_tf.errors import DataError, DataWarning
 from datalens_tf.settings import LARGEST_NUM_CLASSES

@@ -15,15 +15,8 @@ import numpy as np
 
 from datalens_tf import _files
 from datalens_tf._text import first_line
-from datalens_tf.data.datasets import (
-    Dataset,
-    as_dataset,
-    check_images,
-    check_users,
-    checked_labels,
-    listed,
-    one_class,
-)
+from datalens_tf.data.checks import check_images, check_users, checked_labels
+from datalens_tf.data.datasets import Dataset, as_dataset, listed, one_class
 from datalens_tf.errors import DataError
 
 NAMES = {"npz:FILE": "arrays x and y of a NumPy file, and x_test and y_test"}
