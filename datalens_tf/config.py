@@ -324,7 +324,7 @@ class MethodConfig(RunConfig):
         at_least(0))
     output_grain: float = setting(
         0.0, "Mean standard deviation of the noise on exported images, in [0, 1]. Classifiers then learn less of what "
-        "only synthetic images have; `--for looking` leaves it out.", between(0, 1))
+        "only synthetic images have. `--for looking` leaves out grain and warp.", between(0, 1))
     output_choices: int = setting(
         1, "Images drawn for each exported one, which is the one in which a classifier is surest to see its label. "
         "It learned from the generator's images alone, so that it costs no privacy.", between(1, 16))

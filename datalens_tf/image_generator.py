@@ -262,7 +262,8 @@ class ImageGenerator:
           label: a class, by name or number, or several classes, which are taken in turn; None for all classes, as
             equally often as possible, in random order.
           seed: makes the draw reproducible.
-          looking: whether images are for people, without the grain that some generators add for classifiers.
+          looking: whether images are for people, without the moves and the grain that some generators add for
+            classifiers to learn from.
 
         Raises:
           InvalidArgumentError: there is no such class, or nothing was fitted.

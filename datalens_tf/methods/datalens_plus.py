@@ -497,14 +497,14 @@ class Fitted:
     def __init__(self, config: DataLensPlusConfig, sources: dict[str, tf.Module]):
         self._config, self._sources = config, sources
         self._generator: warps.WarpedGenerator | None = None
-        self._smooth: warps.WarpedGenerator | None = None
 
     def choose(self, candidate: int) -> None:
         """Sets the candidate that images are drawn from, by its place among the settings' choices."""
         names, warp, grain = self._config.choices[candidate]
         shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
-        self._generator = warps.WarpedGenerator(shape, sources, warp, grain)
-        self._smooth = warps.WarpedGenerator(shape, sources, warp)
+        # Moves average over what prototypes have in single pixels, so that these are moved for people, too.
+        self._generator = warps.WarpedGenerator(
+            shape, sources, warp, grain, looking_warp=warp if "prototypes" in names else 0.0)
 
     def released(self) -> warps.WarpedGenerator:
         """The generator to hand out."""
@@ -515,6 +515,5 @@ class Fitted:
         return posing.draw(self.released(), self._config.data, rng.stream(self._config.seed, purpose), count)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
-        """Images to look at, without grain: uint8 [Y, per_class, H, W, C], one row per class."""
-        smooth = _validate.known("candidate", self._smooth, "to be chosen first")
-        return posing.grid(smooth, self._config, per_class)
+        """Images to look at: uint8 [Y, per_class, H, W, C], one row per class."""
+        return posing.grid(self.released(), self._config, per_class)

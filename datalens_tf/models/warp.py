@@ -26,14 +26,15 @@ class WarpedGenerator(tf.Module):
       grain: standard deviation of the noise on pixels, on average: an image's own is uniform from 0 to twice as much.
         Smooth images teach a classifier to rely on smoothness, which real images do not have. 0 for no grain.
       on_black: whether black pixels have grain. Sources whose backgrounds are not quite black show what they are.
+      looking_warp: how far images to look at are moved. They have no grain.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], sources: Sequence[tf.Module], warp: float,
-                 grain: float = 0.0, on_black: bool = False, name: str | None = None):
+                 grain: float = 0.0, on_black: bool = False, looking_warp: float = 0.0, name: str | None = None):
         super().__init__(name=name)
         height, width, channels = image_shape
         self.image_shape, self.sources, self.warp, self.grain = (height, width, channels), list(sources), warp, grain
-        self.on_black = on_black
+        self.on_black, self.looking_warp = on_black, looking_warp
         self._of_sources = max(source.latent_dim for source in self.sources)
 
     @property
@@ -42,23 +43,24 @@ class WarpedGenerator(tf.Module):
         return self._of_sources + 1 + NUM_MOVES + (1 + int(np.prod(self.image_shape)) if self.grain else 0)
 
     def __call__(self, inputs, training: bool = False):
-        images, noise = self._warped(*inputs)
+        images, noise = self._warped(inputs, self.warp)
         if self.grain:
             levels, noise = 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images))
             images = grained(images, levels, noise, self.on_black)
         return images
 
     def to_look_at(self, inputs) -> tf.Tensor:
-        """Images of these latents and labels, without grain."""
-        return self._warped(*inputs)[0]
+        """Images of these latents and labels for people, who need neither moves nor grain."""
+        return self._warped(inputs, self.looking_warp)[0]
 
-    def _warped(self, latents, labels):
-        """Images before they get grain, and the latents of the grain."""
+    def _warped(self, inputs, warp):
+        """Images moved this far, before they get grain, and the latents of the grain."""
+        latents, labels = inputs
         images = [source([latents[:, :source.latent_dim], labels], training=False) for source in self.sources]
         coin, moves, noise = tf.split(latents[:, self._of_sources:], [1, NUM_MOVES, -1], axis=1)
         images = tf.where(coin[:, :, None, None] < 0, images[0], images[-1])
-        if self.warp:
-            images = affine_warp(images, matrices(self.warp * moves, self.image_shape))
+        if warp:
+            images = affine_warp(images, matrices(warp * moves, self.image_shape))
         return images, noise
 
 

@@ -47,9 +47,11 @@ def described(config: MethodConfig) -> str:
     if config.output_warp:
         parts.append(f"is turned, sheared, scaled and shifted at random, with strength {config.output_warp:g}")
     if config.output_grain:
-        parts.append(f"has grain with a mean standard deviation of {config.output_grain:g}, which the signature "
-                     "`looking` leaves out")
-    return f"Each image {'; it '.join(parts)}. None of this sees records, and so it costs no privacy." if parts else ""
+        parts.append(f"has grain with a mean standard deviation of {config.output_grain:g}")
+    if not parts:
+        return ""
+    return (f"Each image {'; it '.join(parts)}. None of this sees records, and so it costs no privacy. The signature "
+            "`looking` leaves moves and grain out.")
 
 
 def _choices(config: MethodConfig) -> int:
@@ -57,20 +59,20 @@ def _choices(config: MethodConfig) -> int:
     return config.output_choices if config.data.num_classes > 1 else 1
 
 
-def grid(generator: tf.Module, config: MethodConfig, per_class: int) -> np.ndarray:
-    """Images to look at, from a generator of normal latents: uint8 [Y, per_class, H, W, C], one row per class."""
+def grid(generator: WarpedGenerator, config: MethodConfig, per_class: int) -> np.ndarray:
+    """Images to look at: uint8 [Y, per_class, H, W, C], one row per class."""
     data = config.data
-    images, _ = draw(generator, data, rng.stream(config.seed, "grid"), data.num_classes * per_class)
+    images, _ = draw(generator, data, rng.stream(config.seed, "grid"), data.num_classes * per_class, looking=True)
     return images.reshape(per_class, data.num_classes, *data.image_shape).swapaxes(0, 1)
 
 
-def draw(generator: tf.Module, data: DataSpec, stream: np.random.Generator, count: int
+def draw(generator: WarpedGenerator, data: DataSpec, stream: np.random.Generator, count: int, looking: bool = False
          ) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [count, H, W, C] of a generator of normal latents, and labels [count] that take classes in turn."""
-    labels = np.arange(count) % data.num_classes
+    """Images uint8 [count, H, W, C], those to look at if `looking`, and labels [count] that take classes in turn."""
+    labels, drawn = np.arange(count) % data.num_classes, generator.to_look_at if looking else generator
     images = np.empty((count, *data.image_shape), np.uint8)
     for start in range(0, count, _CHUNK):
         chunk = labels[start:start + _CHUNK]
         latents = stream.standard_normal((len(chunk), generator.latent_dim), np.float32)
-        images[start:start + _CHUNK] = np.round(255 * generator([tf.constant(latents), tf.constant(chunk)]).numpy())
+        images[start:start + _CHUNK] = np.round(255 * drawn([tf.constant(latents), tf.constant(chunk)]).numpy())
     return images, labels

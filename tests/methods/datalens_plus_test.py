@@ -23,6 +23,7 @@ from datalens_tf.training.feature_network import FeatureNetwork
 from datalens_tf.training.releases import Releases
 from tests import ledgers
 from tests.methods.conformance import PrivateSynthesizerConformance, UnlabelledRecordsConformance
+from tests.models import factor_generators
 from tests.training import tiny
 
 CONFIG = DataLensPlusConfig(
@@ -79,6 +80,18 @@ class Watched:
         self.sums.append(np.array(sums))
         self.released.append(original(mechanism, sums, noise, index))
         return self.released[-1]
+
+
+@pytest.mark.parametrize("candidate, moved", [("moments:1.5:0.1", 0), ("prototypes:1.5:0.1", 1.5)])
+def test_images_to_look_at_are_moved_if_they_are_prototypes(candidate, moved):
+    """A mean over moves hides what single pixels of prototypes have; others are better as they are."""
+    name = candidate.partition(":")[0]
+    config = DataLensPlusConfig(candidates=candidate, image_shape=factor_generators.SHAPE, num_classes=2,
+                                embedding_charges=0, selection_charges=0,
+                                prototype_charges=int(name == "prototypes"))
+    fitted = datalens_plus.Fitted(config, {name: factor_generators.generator()})
+    fitted.choose(0)
+    assert (fitted.released().warp, fitted.released().looking_warp) == (1.5, moved)
 
 
 class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConformance):

@@ -116,8 +116,10 @@ def test_grain_leaves_the_images_what_they_are():
     np.testing.assert_allclose(made([drawn, labels]), without([drawn[:, :without.latent_dim], labels]), atol=2e-3)
 
 
-def test_images_to_look_at_are_the_same_without_grain():
-    made, plain = (WarpedGenerator(SHAPE, [generator()], 1.0, grain) for grain in (0.5, 0.0))
+@pytest.mark.parametrize("looking_warp", [0.0, 0.7])
+def test_images_to_look_at_are_the_same_without_grain_and_moved_less(looking_warp):
+    made = WarpedGenerator(SHAPE, [generator()], 1.0, 0.5, looking_warp=looking_warp)
+    plain = WarpedGenerator(SHAPE, [generator()], looking_warp)
     numbers, labels = latents(made, 20), tf.constant(np.arange(20) % 2)
     looked_at = made.to_look_at([numbers, labels])
     np.testing.assert_array_equal(looked_at, plain([numbers[:, :plain.latent_dim], labels]))

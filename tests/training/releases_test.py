@@ -28,7 +28,8 @@ CONFIG = DataLensPlusConfig(
     epsilon=2.0).resolved(20)
 IDENTITY = {"num_records": 20}
 SUMS = np.zeros((2, 3))
-CHECKPOINT = pathlib.Path(__file__).parents[2] / "checkpoints" / "mnist_plus_eps1"
+# The settings and the ledger of a run on MNIST by commit d74960bbab.
+EARLIER = pathlib.Path(__file__).with_name("earlier_run")
 # Before the first of its charges is made, all that follows is lost.
 KILLS = {"after the charge": (MeanEmbedding, "privatize"), "after the noise": (ReleaseStore, "store")}
 
@@ -248,16 +249,16 @@ def fixture_old(tmp_path):
     """The folder of a run of earlier code, with a line for each of 6, 34, 58 and 2 charges."""
     folder = RunFolder(tmp_path / "old")
     folder.create()
-    shutil.copy(CHECKPOINT / "config.json", folder.path)
+    shutil.copy(EARLIER / "config.json", folder.path)
     folder.identity.write_text(json.dumps(IDENTITY))
-    return folder, config_from_json((CHECKPOINT / "config.json").read_text())
+    return folder, config_from_json((EARLIER / "config.json").read_text())
 
 
 @pytest.mark.parametrize("num_lines, stored, burnt", [(100, 4, 0), (40, 2, 0), (46, 2, 6), (98, 2, 58), (40, 1, 34)])
 def test_runs_of_earlier_code_go_on(old, num_lines, stored, burnt):
     """Burnt lines are charges for nothing, as they were."""
     folder, config = old
-    folder.ledger.write_bytes(PrivacyLedger.read(CHECKPOINT / "ledger.jsonl").until(num_lines).content)
+    folder.ledger.write_bytes(PrivacyLedger.read(EARLIER / "ledger.jsonl").until(num_lines).content)
     assert config_digest(folder.config.read_text()) == PrivacyLedger.read(folder.ledger).config_digest
     assert config.release_charges == (6, 34, 58, 2)
     folder.releases.mkdir()
@@ -275,7 +276,7 @@ def test_runs_of_earlier_code_go_on(old, num_lines, stored, burnt):
 
 def test_old_releases_without_their_charges_are_refused(old):
     folder, config = old
-    folder.ledger.write_bytes(PrivacyLedger.read(CHECKPOINT / "ledger.jsonl").until(6).content)
+    folder.ledger.write_bytes(PrivacyLedger.read(EARLIER / "ledger.jsonl").until(6).content)
     folder.releases.mkdir()
     for release in (1, 2):
         np.savez(folder.releases / f"{release:06d}.npz", noisy=SUMS, charge=np.int64(5))
