@@ -40,8 +40,10 @@ COLUMNS = ("tables", "data", "classes", "n", "method", "variant", "budget", "eps
 MEASURES = {"accuracy": ("utility", "accuracy_mean"), "inception_score": ("quality", "inception_score", "mean"),
             "frechet_domain_classifier": ("quality", "frechet_domain_classifier", "value")}
 _MEASURED = "measured.json"
-# Images that quality was measured on: those to learn from, unless a run says that it has others, to look at.
-_LEARNING, _LOOKING = "training", "looking"
+# For the images that quality was measured on, what the protocol says of them: images to learn from, unless a run says
+# that it has others, to look at. Until commit a4fb441 these were moved as much as those to learn from.
+_LEARNING = "training"
+_IMAGES = {_LEARNING: "", "looking": ", images to look at", "looking, moved": ", images to look at, still moved"}
 _ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
 _DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
          "tfds:cifar10_jpeg": "CIFAR-10 (JPEG)", "celeba_gender": "CelebA-Gender",
@@ -136,7 +138,7 @@ def rows(results: pathlib.Path) -> list[dict[str, str]]:
 def _rows_of(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
     """Rows of runs that differ in their seed: one for each measure, and for each kind of images that it is of."""
     for measure in MEASURES:
-        for images in (_LEARNING, _LOOKING):
+        for images in _IMAGES:
             mine = [run for run in runs if measure in run["measures"]
                     and (_LEARNING if measure == "accuracy" else run.get("quality_of", _LEARNING)) == images]
             if mine:
@@ -147,7 +149,7 @@ def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[s
     first, statement = runs[0], runs[0]["statement"]
     private = statement["private"]
     minutes = [run["minutes"]["training"] for run in runs if "training" in run["minutes"]]
-    protocol = "domain classifier" + (", images to look at" if images == _LOOKING else "")
+    protocol = f"domain classifier{_IMAGES[images]}"
     if measure == "accuracy":
         protocol = first["protocol"] if first["follows_protocol"] else (
             f"{first['protocol']}, but {first['num_synthetic']} images and {first['epochs']} epochs")
