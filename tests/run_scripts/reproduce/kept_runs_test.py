@@ -178,7 +178,7 @@ def test_published_numbers_are_those_of_the_paper():
 
 def test_a_run_with_a_private_number_of_records_has_both_guarantees_and_others_one(kept_runs, tmp_path):
     """The other relation's price stands in a row only where the statement calls it a guarantee."""
-    name = "released_mnist_plus_eps1"
+    name = "without_grain_mnist_eps1"
     for number, is_guarantee in enumerate((True, False)):
         folder = copied(tmp_path, name, number, variant=f"variant {number}", tables=["adjacency"])
         statement = json.loads((folder / "privacy.json").read_text())
