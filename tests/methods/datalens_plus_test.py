@@ -349,7 +349,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             run.request_stop()
             return found(*args)
 
-        monkeypatch.setattr(prototypes.posing, "draw", lambda *args: drawn.append(args[-1]) or draw(*args))
+        monkeypatch.setattr(prototypes.posing, "draw",
+                            lambda *args, **more: drawn.append(args[-1]) or draw(*args, **more))
         with monkeypatch.context() as patched:
             patched.setattr(prototypes.PrototypeStudent, "train", stopping)
             with pytest.raises(TrainingInterrupted, match="Interrupted after step 1 of 5"):
