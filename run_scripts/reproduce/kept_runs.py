@@ -31,7 +31,7 @@ from datalens_tf.evaluation import references
 from datalens_tf.methods.registry import methods
 from datalens_tf.training.results import result_file
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
+PROJECT = paper_tables.PROJECT
 RESULTS = PROJECT / "results"
 COLUMNS = ("tables", "data", "classes", "n", "method", "variant", "budget", "epsilon_replace_one",
            "epsilon_add_or_remove", "delta", "accountant", "protocol", "measure", "seeds", "values", "mean", "sd",
@@ -66,7 +66,8 @@ def keep(cell: Cell, folder: pathlib.Path, results: pathlib.Path) -> None:
     statement = (folder / verification.STATEMENT).read_bytes()
     made: tuple[str, ...] = ("datalens train", *cell.train)
     if cell.export_of is not None:
-        how = cell.export or (f"--step={json.loads(statement)['num_steps']}",)
+        whole = cell.export_of.startswith("checkpoints/")
+        how = cell.export or (() if whole else (f"--step={json.loads(statement)['num_steps']}",))
         made = ("datalens export", f"--run_dir={cell.export_of}", *how)
     write_run(cell, statement, metrics, results, {
         "classes": classes, "commit": costs.get("commit", ""),
@@ -268,9 +269,13 @@ def all_tables(found: Sequence[Mapping[str, str]]) -> str:
                   row["variant"] or "-", row["epsilon_replace_one"] or "-", row["epsilon_add_or_remove"] or "-",
                   *((_measure(row),) if len(measures) > 1 else ()), _accuracy(row), row["seeds"],
                   row["paper"] or "-", row["minutes"] or "-") for row in mine]
-        title = "Replaced, or added and removed" if number == paper_tables.ADJACENCY else f"Table {number}"
+        title = _TITLES.get(number, f"Table {number}")
         parts.append(f"## {title}\n\n{_table(head, lines)}")
     return "\n".join(parts)
+
+
+_TITLES = {paper_tables.ADJACENCY: "Replaced, or added and removed",
+           paper_tables.CONDENSED: "By the larger network of condensed data sets"}
 
 
 def _thousands(count: str) -> str:
