@@ -30,7 +30,7 @@ from datalens_tf.settings import declared
 
 AUDIT = "repeated releases"
 # Settings that only decide how well a generator is fitted to what was released, and how little is enough here.
-_ENOUGH = {"fit_steps": 2, "selection_images": 200, "selection_epochs": 1}
+_ENOUGH = {"fit_steps": 2, "prototype_steps": 2, "selection_images": 200, "selection_epochs": 1}
 
 
 @dataclasses.dataclass(frozen=True)

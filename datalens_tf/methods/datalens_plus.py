@@ -13,14 +13,15 @@ Each release consists of sums over all records with Gaussian noise, and is made 
 4. For each of a few classifiers that saw synthetic images only, how many more records it gets right than wrong
    (`CorrectCounts`).
 
-For many colour pictures, a release takes the place of 3 and 4: what untrained networks see (see `prototypes`).
+For many colour pictures, a release takes the place of 3 and 4: what untrained networks see (see `prototypes`). It can
+also be made beside 3, before it.
 
-Three sources of images: the Gaussians that 1 and 2 describe, without the directions that noise alone would explain
-(`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and a few images of each
-class whose pixels are fitted to what untrained networks saw (`PrototypeGenerator`). Images are moved a little, which
-suits digits but not clothes, and get grain, which suits clothes and matters little to digits; both are public priors
-(`WarpedGenerator`). Release 4 asks the records which source to take, and how far to move its images. Everything but the
-releases is post-processing.
+Three sources of images, which can be mixed: the Gaussians that 1 and 2 describe, without the directions that noise
+alone would explain (`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and
+a few images of each class whose pixels are fitted to what untrained networks saw (`PrototypeGenerator`). Images are
+moved a little, which suits digits but not clothes, and get grain, which suits clothes and matters little to digits;
+both are public priors (`WarpedGenerator`). Release 4 asks the records which source to take, and how far to move its
+images. Everything but the releases is post-processing.
 
 Privacy. For one replaced record, its label included, the sensitivities are:
 
@@ -88,12 +89,12 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
     candidates: str = setting(
         "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15",
         "Candidates to choose from: SOURCE:WARP or SOURCE:WARP:GRAIN, comma-separated. Sources are moments, Gaussians "
-        "of each class's mean and covariance; embedding, a generator fitted to mean embeddings as in DP-MERF; "
-        "both, each for half of the images; and prototypes, a few images of each class that look to untrained networks "
-        "as its records do. Warps say how far images are moved, in units of a handwritten "
-        "digit's usual variation, and grain is the mean standard deviation of noise on pixels in [0, 1]: public "
-        "priors. The candidate whose images make the best classifier of the records is taken; or the first, "
-        "where interruptions left too little of the budget for choosing.")
+        "of each class's mean and covariance; embedding, a generator fitted to mean embeddings as in DP-MERF; and "
+        "prototypes, a few images of each class that look to untrained networks as its records do; or several of "
+        "them with plus signs, each for as many of the images; both stands for moments+embedding. Warps say how far "
+        "images are moved, in units of a handwritten digit's usual variation, and grain is the mean standard "
+        "deviation of noise on pixels in [0, 1]: public priors. The candidate whose images make the best classifier "
+        "of the records is taken; or the first, where interruptions left too little of the budget for choosing.")
     embedding_charges: int = setting(
         58, "Charges for the classes' mean embeddings; 0 where no candidate has them.", at_least(0))
     learned_share: float = setting(
@@ -134,9 +135,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
         {**prototypes.PrototypesConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})
-    SOURCES: typing.ClassVar[dict[str, tuple[str, ...]]] = {
-        "moments": ("moments",), "embedding": ("embedding",), "both": ("moments", "embedding"),
-        "prototypes": ("prototypes",)}
+    SOURCES: typing.ClassVar[tuple[str, ...]] = ("moments", "embedding", "prototypes")
 
     def _check(self) -> None:
         super()._check()
@@ -148,8 +147,6 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         v = _validate
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
         used = {source for sources, _, _ in self.choices for source in sources}
-        v.require(not used >= {"embedding", "prototypes"}, "candidates", self.candidates,
-                  "to be of an embedding or of prototypes, not of both")
         if "prototypes" in used or ("embedding" in used and self.learned_share > 0):
             used.add("moments")
         for name, source in (("embedding_charges", "embedding"), ("prototype_charges", "prototypes"),
@@ -242,19 +239,21 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
 
     @property
     def choices(self) -> tuple[tuple[tuple[str, ...], float, float], ...]:
-        """`candidates`, each as its sources, its warp and its grain."""
+        """`candidates`, each as its sources in the order of `SOURCES`, its warp and its grain."""
         found = []
         for text in str(self.candidates).split(","):
             source, _, rest = text.strip().partition(":")
-            _validate.require(source in self.SOURCES, "candidates", self.candidates,
-                              f"to be of SOURCE:WARP with commas, with a SOURCE of {', '.join(self.SOURCES)}")
+            parts = source.replace("both", "moments+embedding").split("+")
+            _validate.require(set(parts) <= set(self.SOURCES) and len(set(parts)) == len(parts), "candidates",
+                              self.candidates, "to be of SOURCE:WARP with commas, with a SOURCE of "
+                              f"{', '.join(self.SOURCES)}, both, or several with plus signs")
             numbers = numbers_of("candidates", rest.replace(":", ","))
             for number in numbers:
                 _validate.real("candidates", number)
             _validate.require(len(numbers) < 3 and min(numbers) >= 0, "candidates", text,
                               "to be SOURCE:WARP or SOURCE:WARP:GRAIN with numbers >= 0")
             warp, grain = (*numbers, 0.0)[:2]
-            found.append((self.SOURCES[source], warp, grain))
+            found.append((tuple(sorted(parts, key=self.SOURCES.index)), warp, grain))
         return tuple(found)
 
 
@@ -339,11 +338,11 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         if config.mean_charges:
             fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
             sources["moments"] = fit(config, records, releases)
+        if config.prototype_charges:
+            sources["prototypes"] = self._prototypes(sources["moments"], records, releases)
         if config.embedding_charges:
             _, student = self._fitted(records, releases, self._features(sources.get("moments")))
             sources["embedding"] = student.released()
-        if config.prototype_charges:
-            sources["prototypes"] = self._prototypes(sources["moments"], records, releases)
         fitted = Fitted(config, sources)
         chosen = self._chosen(records, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
@@ -386,7 +385,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         mechanism, noisy = releases.get(
             self.config.prototype_mechanism(), asked(plan.question(self.config), records))
         student = prototypes.PrototypeStudent(self.config, plan, mechanism.means(noisy), mechanism.counts(noisy))
-        self._fit(student, releases)
+        self._fit(student, releases, self.config.prototype_steps, "fit prototypes", "prototypes")
         return student.released()
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
@@ -419,10 +418,9 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
 
     def _stages(self, num_records: int) -> list[Stage]:
         config, (release, fit) = self.config, super()._stages(num_records)
-        if config.prototype_charges:
-            fit = Stage("fit", 3 * config.fit_steps * config.data.num_classes * config.num_prototypes
-                        * config.network_work)
-        stages = [release] + [fit] * bool(config.embedding_charges or config.prototype_charges)
+        prototypes_fit = Stage("fit prototypes", 3 * config.prototype_steps * config.data.num_classes
+                               * config.num_prototypes * config.network_work)
+        stages = [release] + [prototypes_fit] * bool(config.prototype_charges) + [fit] * bool(config.embedding_charges)
         if config.selection_charges:
             trained, image = self._classifier_work()
             stages.append(Stage("choose", len(config.choices) * (trained + num_records * image), charged=True))
@@ -484,8 +482,11 @@ def _bounds(config: DataLensPlusConfig) -> dict[str, typing.Any]:
         return max(make(noise_multiplier=1.0).l2_sensitivity for make in makers)
 
     of_moments = config.moment_mechanisms()
-    of_features = sums.means(config, config.data.num_classes, config.num_features, max(1, config.embedding_charges))
-    return {"features": largest(config.prototype_mechanism() if config.prototype_charges else of_features),
+    of_features = [config.prototype_mechanism()] if config.prototype_charges else []
+    if config.embedding_charges or not of_features:
+        of_features.append(sums.means(
+            config, config.data.num_classes, config.num_features, max(1, config.embedding_charges)))
+    return {"features": largest(*of_features),
             "images": largest(of_moments["centre"], of_moments["means"]), "clusters": largest(of_moments["clusters"]),
             "squares": sums.SQUARES[config.adjacency],
             "votes": 2 if config.adjacency == "replace-one" else 1}
@@ -502,9 +503,11 @@ class Fitted:
         """Sets the candidate that images are drawn from, by its place among the settings' choices."""
         names, warp, grain = self._config.choices[candidate]
         shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
-        # Moves average over what prototypes have in single pixels, so that these are moved for people, too.
+        # Moves average over what prototypes have in single pixels, so that people see others, or these moved.
+        alone = names == ("prototypes",)
         self._generator = warps.WarpedGenerator(
-            shape, sources, warp, grain, looking_warp=warp if "prototypes" in names else 0.0)
+            shape, sources, warp, grain, looking_warp=warp if alone else 0.0,
+            looking_sources=len(names) - ("prototypes" in names and not alone))
 
     def released(self) -> warps.WarpedGenerator:
         """The generator to hand out."""

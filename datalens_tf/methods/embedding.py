@@ -293,14 +293,15 @@ class ReleasingSynthesizer(RunSynthesizer[_Config]):
         mechanism, noisy = releases.get(
             self.config.release_mechanisms()[-1 - optional], asked(question, records))
         student = EmbeddingStudent(self.config, mechanism.means(noisy), features.made())
-        self._fit(student, releases)
+        self._fit(student, releases, self.config.fit_steps)
         return mechanism, student
 
-    def _fit(self, student: Fittable, releases: paid_releases.Releases) -> None:
-        """Takes all steps of a student, which cost nothing, from the snapshot if there is one."""
-        loops.Loop(self.folder, student, student.variables(), num_steps=self.config.fit_steps,
-             checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks, ledger=releases.ledger,
-             stopped=self._stopped, stage="fit").run(student.train)
+    def _fit(self, student: Fittable, releases: paid_releases.Releases, num_steps: int, stage: str = "fit",
+             snapshot: str = "loop") -> None:
+        """Takes all steps of a student, which cost nothing, from the snapshot of this name if there is one."""
+        loops.Loop(self.folder, student, student.variables(), num_steps=num_steps,
+                   checkpoint_minutes=self._options.checkpoint_minutes, callbacks=self._callbacks,
+                   ledger=releases.ledger, stopped=self._stopped, stage=stage, name=snapshot).run(student.train)
 
 
 def embedding_distance(features: tf.Tensor, means: tf.Tensor) -> tf.Tensor:

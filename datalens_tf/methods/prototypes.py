@@ -60,6 +60,7 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
     network_clip: float = setting(
         0.8, "Length that what a network sees is shortened to, in units of the median of the moments' images.",
         positive)
+    prototype_steps: int = setting(1000, "Steps of the fit of prototypes.", at_least(1))
     prototype_rate: float = setting(
         0.02, "How far pixels in [0, 1] are moved by a step of their fit: Adam's learning rate.", positive)
     prototype_warp: float = setting(1.5, "How far prototypes are moved at random in each step.", at_least(0))
@@ -98,7 +99,7 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
 # prototypes of all classes, and the least number of a cell.
 _SETTINGS = {
     "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 2, "covariance_charges": 13,
-    "embedding_charges": 0, "prototype_charges": 85, "selection_charges": 0, "fit_steps": 1000,
+    "embedding_charges": 0, "prototype_charges": 85, "selection_charges": 0,
     "candidates": "prototypes:1.5:0.1"}
 _OF_A_CELL, _MOST_CELLS, _OF_ALL, _IN_A_CELL = 1500.0, 16, 1000, 16
 

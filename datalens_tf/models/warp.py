@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.special
 import tensorflow as tf
 
 # Moves of one image: rotation, shear, two sizes, two shifts.
@@ -21,20 +22,22 @@ class WarpedGenerator(tf.Module):
 
     Args:
       image_shape: (H, W, C).
-      sources: one or two generators of normal latents and labels, with a `latent_dim`.
+      sources: generators of normal latents and labels, with a `latent_dim`.
       warp: how far images are moved, in units of a handwritten digit's usual variation; 0 for not at all.
       grain: standard deviation of the noise on pixels, on average: an image's own is uniform from 0 to twice as much.
         Smooth images teach a classifier to rely on smoothness, which real images do not have. 0 for no grain.
       on_black: whether black pixels have grain. Sources whose backgrounds are not quite black show what they are.
       looking_warp: how far images to look at are moved. They have no grain.
+      looking_sources: how many of the sources, the first ones, make images to look at; None for all.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], sources: Sequence[tf.Module], warp: float,
-                 grain: float = 0.0, on_black: bool = False, looking_warp: float = 0.0, name: str | None = None):
+                 grain: float = 0.0, on_black: bool = False, looking_warp: float = 0.0,
+                 looking_sources: int | None = None, name: str | None = None):
         super().__init__(name=name)
         height, width, channels = image_shape
         self.image_shape, self.sources, self.warp, self.grain = (height, width, channels), list(sources), warp, grain
-        self.on_black, self.looking_warp = on_black, looking_warp
+        self.on_black, self.looking_warp, self.looking_sources = on_black, looking_warp, looking_sources
         self._of_sources = max(source.latent_dim for source in self.sources)
 
     @property
@@ -43,7 +46,7 @@ class WarpedGenerator(tf.Module):
         return self._of_sources + 1 + NUM_MOVES + (1 + int(np.prod(self.image_shape)) if self.grain else 0)
 
     def __call__(self, inputs, training: bool = False):
-        images, noise = self._warped(inputs, self.warp)
+        images, noise = self._warped(inputs, self.warp, len(self.sources))
         if self.grain:
             levels, noise = 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images))
             images = grained(images, levels, noise, self.on_black)
@@ -51,14 +54,16 @@ class WarpedGenerator(tf.Module):
 
     def to_look_at(self, inputs) -> tf.Tensor:
         """Images of these latents and labels for people, who need neither moves nor grain."""
-        return self._warped(inputs, self.looking_warp)[0]
+        return self._warped(inputs, self.looking_warp, self.looking_sources or len(self.sources))[0]
 
-    def _warped(self, inputs, warp):
-        """Images moved this far, before they get grain, and the latents of the grain."""
+    def _warped(self, inputs, warp, count):
+        """Images of the first `count` sources, moved this far, before they get grain, and the latents of the grain."""
         latents, labels = inputs
-        images = [source([latents[:, :source.latent_dim], labels], training=False) for source in self.sources]
         coin, moves, noise = tf.split(latents[:, self._of_sources:], [1, NUM_MOVES, -1], axis=1)
-        images = tf.where(coin[:, :, None, None] < 0, images[0], images[-1])
+        drawn = [source([latents[:, :source.latent_dim], labels], training=False) for source in self.sources[:count]]
+        images = drawn[0]
+        for bound, other in zip(scipy.special.ndtri(np.arange(1, count) / count), drawn[1:]):
+            images = tf.where(coin[:, :, None, None] < bound, images, other)
         if warp:
             images = affine_warp(images, matrices(warp * moves, self.image_shape))
         return images, noise

@@ -88,6 +88,7 @@ class Loop:
       report_every: after how many steps callbacks are told, where steps take long.
       stopped: whether the loop is to end after the current step.
       stage: name of the stage for callbacks.
+      name: name of the snapshot's file, where a run has several loops.
 
     Attributes:
       done: steps taken; charges beyond them are burnt.
@@ -97,14 +98,15 @@ class Loop:
                  variables: Sequence[tf.Variable], *,
                  num_steps: int, checkpoint_minutes: float, callbacks: Sequence[training_callbacks.Callback],
                  ledger: ledgers.PrivacyLedger | None = None, event: dp_accounting.DpEvent | None = None,
-                 report_every: int = _REPORT_EVERY, stopped: Callable[[], bool] = lambda: False, stage: str = "train"):
+                 report_every: int = _REPORT_EVERY, stopped: Callable[[], bool] = lambda: False, stage: str = "train",
+                 name: str = "loop"):
         self._files, self._student, self._variables, self.num_steps = files, student, list(variables), num_steps
         # Where a lost step is a lost charge, snapshots are frequent.
         self._pause = 60 * min(checkpoint_minutes, checkpoint_minutes if event is None else _CHARGED_MINUTES)
         self._callbacks, self._ledger, self.done = callbacks, ledger, 0
         self._charged = None if ledger is None or event is None else (ledger, event)
         self._report_every, self._stopped, self._stage = report_every, stopped, stage
-        self._path = files.checkpoints / "loop.npz"
+        self._path = files.checkpoints / f"{name}.npz"
 
     @property
     def has_snapshot(self) -> bool:

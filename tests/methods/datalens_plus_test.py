@@ -29,7 +29,7 @@ from tests.training import tiny
 CONFIG = DataLensPlusConfig(
     candidates="both:1.5", embedding_charges=4, mean_charges=2, covariance_charges=6, selection_charges=0,
     selection_images=60, selection_epochs=1, num_factors=3, num_features=64, batch_size=12,
-    fit_steps=5, latent_dim=4, generator_filters=4, generator_units=8, epsilon=2.0)
+    fit_steps=5, prototype_steps=5, latent_dim=4, generator_filters=4, generator_units=8, epsilon=2.0)
 # Without learned features, which take time and change nothing in what these settings test.
 CHOICE = {"candidates": "moments:0,both:1.5:0.15", "covariance_charges": 3, "selection_charges": 3,
           "learned_share": 0.0}
@@ -42,10 +42,12 @@ SHARED = {"candidates": "moments:0,moments:1.5:0.15", "embedding_charges": 0, "c
 # Two cells of each class; as many charges.
 PROTOTYPES = {"candidates": "prototypes:1.5:0.1", "embedding_charges": 0, "prototype_charges": 4, "num_prototypes": 4,
               "prototype_cells": 2, "num_networks": 2, "network_filters": 4}
+# All three sources; as many charges.
+ALL = PROTOTYPES | {"candidates": "both+prototypes:1.5:0.1", "embedding_charges": 2, "prototype_charges": 2}
 SETTINGS = {"choice": CHOICE, "learned": CHOICE | {"learned_share": 0.75}, "clusters": CLUSTERS, "shared": SHARED,
-            "prototypes": PROTOTYPES}
+            "prototypes": PROTOTYPES, "all": ALL}
 MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
-CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters", "shared", "prototypes"], indirect=True)
+CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters", "shared", "prototypes", "all"], indirect=True)
 
 
 class Killed(BaseException):
@@ -82,16 +84,20 @@ class Watched:
         return self.released[-1]
 
 
-@pytest.mark.parametrize("candidate, moved", [("moments:1.5:0.1", 0), ("prototypes:1.5:0.1", 1.5)])
-def test_images_to_look_at_are_moved_if_they_are_prototypes(candidate, moved):
+@pytest.mark.parametrize("sources, moved, seen", [
+    ("moments", 0, 1), ("prototypes", 1.5, 1), ("prototypes+moments", 0, 1), ("prototypes+both", 0, 2)])
+def test_images_to_look_at_are_not_moved_and_no_prototypes_if_there_are_others(sources, moved, seen):
     """A mean over moves hides what single pixels of prototypes have; others are better as they are."""
-    name = candidate.partition(":")[0]
-    config = DataLensPlusConfig(candidates=candidate, image_shape=factor_generators.SHAPE, num_classes=2,
-                                embedding_charges=0, selection_charges=0,
-                                prototype_charges=int(name == "prototypes"))
-    fitted = datalens_plus.Fitted(config, {name: factor_generators.generator()})
+    config = DataLensPlusConfig(candidates=f"{sources}:1.5:0.1", image_shape=factor_generators.SHAPE, num_classes=2,
+                                embedding_charges=int("both" in sources), selection_charges=0,
+                                prototype_charges=int("prototypes" in sources))
+    made = {name: factor_generators.generator() for name in ("prototypes", "moments", "embedding")}
+    fitted = datalens_plus.Fitted(config, made)
     fitted.choose(0)
-    assert (fitted.released().warp, fitted.released().looking_warp) == (1.5, moved)
+    found = fitted.released()
+    assert (found.warp, found.looking_warp, found.looking_sources) == (1.5, moved, seen)
+    assert found.sources == [made[name] for name in config.choices[0][0]]
+    assert len(found.sources) == 1 or found.sources[-1] is made["prototypes"]
 
 
 class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
@@ -149,11 +155,11 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     def test_charges_are_on_disk_before_the_noise_is_drawn(self, watched):
         """All that pay for a release in one line: a kill burns them together, or none."""
         expected = {"choice": [2, 3, 4, 3], "shared": [1, 4, 4, 3], "clusters": [1, 1, 1, 1, 1, 4, 3],
-                    "prototypes": [2, 6, 4]}[watched.name]
+                    "prototypes": [2, 6, 4], "all": [2, 6, 2, 2]}[watched.name]
         assert watched.charges == [(index, expected[:index + 1]) for index in range(len(expected))]
 
     @pytest.mark.parametrize("watched", [
-        "choice", "shared", "prototypes",
+        "choice", "shared", "prototypes", "all",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))], indirect=True)
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, watched):
         """Other records with the same releases give the same generator: nothing else was looked at."""
@@ -166,7 +172,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     @pytest.mark.parametrize("record, image, label", [
         (0, 255, 2), *(pytest.param(*changed, marks=pytest.mark.slow) for changed in ((7, 0, 1), (19, 255, 1)))])
     @pytest.mark.parametrize("watched", [
-        pytest.param("learned", marks=pytest.mark.slow), "clusters", "shared", "prototypes"], indirect=True)
+        pytest.param("learned", marks=pytest.mark.slow), "clusters", "shared", "prototypes", "all"], indirect=True)
     def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, watched,
                                                                              record, image, label):
         """As composition asks: later sums are compared where all earlier releases were the same."""
@@ -217,6 +223,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
                   (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
         (PROTOTYPES, [(MeanEmbedding, "privatize", 1), (prototypes.PrototypeStudent, "train", 3)], [2, 2, 6, 4]),
+        (ALL, [(MeanEmbedding, "privatize", 1), (prototypes.PrototypeStudent, "train", 3),
+               (embedding.EmbeddingStudent, "train", 3)], [2, 2, 6, 2, 2]),
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
                     (datalens_plus.classifier.QuickClassifier, "fit", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
     def test_a_run_that_was_killed_equals_an_uninterrupted_one_with_the_same_burnt_charges(

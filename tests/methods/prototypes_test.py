@@ -109,8 +109,8 @@ def test_the_mechanism_has_as_many_rows_as_there_are_cells():
 @pytest.mark.parametrize("changes, message", [
     ({"num_prototypes": 1}, "num_prototypes=1 >= prototype_cells=2"),
     ({"prototype_charges": 0}, "prototype_charges=0 > 0 for candidates=prototypes:1:0.1"),
-    ({"candidates": "prototypes:1,embedding:1", "embedding_charges": 3, "selection_charges": 1},
-     "of an embedding or of prototypes, not of both"),
+    ({"candidates": "prototypes+prototypes:1"}, "or several with plus signs"),
+    ({"candidates": "prototypes+both:1"}, r"embedding_charges=0 > 0 for candidates=prototypes\+both:1"),
     ({"image_shape": (7, 16, 3)}, r"image_shape=\[7, 16, 3\] to be of 8 x 8 pixels at least"),
     ({"candidates": "moments:1"}, "prototype_charges=4 to be 0: no candidate")])
 def test_settings_that_do_not_go_together_are_refused(changes, message):

@@ -1,4 +1,4 @@
-"""Warped images of one or two sources: moved as named, within bounds, as likely from each, and with grain."""
+"""Warped images of a few sources: moved as named, within bounds, as likely from each, and with grain."""
 
 import numpy as np
 import pytest
@@ -60,14 +60,18 @@ def test_without_a_warp_images_are_those_of_the_source():
     np.testing.assert_array_equal(made([drawn, labels]), source([drawn[:, :source.latent_dim], labels]))
 
 
-def test_two_sources_give_half_of_the_images_each():
-    sources = [generator(num_factors=3), generator(num_factors=5)]
-    made = WarpedGenerator(SHAPE, sources, 0.0)
+@pytest.mark.parametrize("count, looking", [(2, None), (3, None), (3, 2), (3, 1)])
+def test_sources_give_as_many_images_each(count, looking):
+    """All of them of those to learn from, the first ones of those to look at."""
+    sources = [generator(num_factors=3 + source) for source in range(count)]
+    made = WarpedGenerator(SHAPE, sources, 0.0, looking_sources=looking)
     drawn, labels = latents(made, 4000), tf.zeros([4000], tf.int32)
-    images = made([drawn, labels]).numpy()
-    found = [np.all(images == source([drawn[:, :source.latent_dim], labels]).numpy(), axis=(1, 2, 3))
-             for source in sources]
-    assert np.all(found[0] ^ found[1]) and abs(found[0].sum() - 2000) < 6 * np.sqrt(1000)
+    for images, expected in ((made([drawn, labels]), count), (made.to_look_at([drawn, labels]), looking or count)):
+        found = np.array([np.all(images == source([drawn[:, :source.latent_dim], labels]), axis=(1, 2, 3))
+                          for source in sources])
+        np.testing.assert_array_equal(found.sum(0), 1)
+        np.testing.assert_allclose(found.sum(1)[:expected], 4000 / expected, atol=6 * np.sqrt(1000))
+        assert found[expected:].sum() == 0
 
 
 def test_each_image_is_its_own_latents_and_label():
