@@ -133,10 +133,11 @@ def export(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bo
     step = accountants.max_steps(config.step_event(), cell.epsilon, config.delta, config.accountant, config.adjacency)
     taken = json.loads((run / verification.STATEMENT).read_text())["num_steps"]
     earlier = (f"--step={step}",) if step < taken else ()
-    shutil.rmtree(folder, ignore_errors=True)  # Left by an export that was interrupted.
-    call(folder, "export", "export", f"--run_dir={run}", f"--output_dir={folder / 'generator'}", *earlier, *cell.export,
-         pass_fds=(lock,))
-    shutil.copy(folder / "generator/1/assets.extra" / verification.STATEMENT, folder)
+    if not (folder / verification.STATEMENT).exists():  # An evaluation that was interrupted may continue.
+        shutil.rmtree(folder, ignore_errors=True)  # Left by an export that was interrupted.
+        call(folder, "export", "export", f"--run_dir={run}", f"--output_dir={folder / 'generator'}", *earlier,
+             *cell.export, pass_fds=(lock,))
+        shutil.copy(folder / "generator/1/assets.extra" / verification.STATEMENT, folder)
     call(folder, "evaluation", "evaluate", f"--samples={folder / 'generator'}", f"--output_dir={folder}",
          *cell.evaluate, pass_fds=(lock,))
     return True

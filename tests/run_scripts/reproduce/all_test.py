@@ -188,6 +188,8 @@ def test_an_earlier_generator_has_spent_at_most_its_budget(queue, cells, script,
     run = FOLDER.parents[1] / "checkpoints" / "mnist_eps1"
     assert queue.export(cell, run, tmp_path / cell.name, 0)
     assert called[1][0] == "evaluate" and (tmp_path / cell.name / "privacy.json").exists()
+    assert queue.export(cell, run, tmp_path / cell.name, 0)  # It was interrupted while it was evaluated.
+    assert [words[0] for words in called] == ["export", "evaluate", "evaluate"]
     if cell.epsilon == 1:
         assert called[0][3:] == ("--output_warp=1.5", "--output_grain=0.5", "--output_choices=4")
         return
