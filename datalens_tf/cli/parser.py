@@ -176,6 +176,8 @@ def _add_setting(group: argparse._ArgumentGroup, name: str, setting: Setting, br
     text = text.replace("%", "%%")
     if name == "classes":
         group.add_argument("--classes", type=read_classes, metavar=CLASSES, help=text)
+    elif kind is bool and setting.default:
+        group.add_argument(f"--no_{name}", dest=name, action="store_false", help=f"Switches this off: {text}")
     elif kind is bool:
         group.add_argument(f"--{name}", action="store_true", help=text)
     else:

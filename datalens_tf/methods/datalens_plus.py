@@ -339,10 +339,13 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
             sources["moments"] = fit(config, records, releases)
         if config.prototype_charges:
-            sources["prototypes"] = self._prototypes(sources["moments"], records, releases)
+            made = self._prototypes(sources["moments"], records, releases)
         if config.embedding_charges:
             _, student = self._fitted(records, releases, self._features(sources.get("moments")))
             sources["embedding"] = student.released()
+        if config.prototype_charges:  # They are fitted last, so that nothing is released after the fits but the choice.
+            self._fit(made, releases, config.prototype_steps, "fit prototypes", "prototypes")
+            sources["prototypes"] = made.released()
         fitted = Fitted(config, sources)
         chosen = self._chosen(records, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
@@ -378,15 +381,13 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
                   "images")
 
     def _prototypes(self, gaussians: tf.Module, records: datasets.Dataset | Elsewhere,
-                    releases: paid_releases.Releases) -> tf.Module:
-        """Prototypes fitted to what untrained networks see of the records."""
+                    releases: paid_releases.Releases) -> prototypes.PrototypeStudent:
+        """Prototypes that are yet to be fitted to what untrained networks see of the records, which is released."""
         with self._ending_at_once("before prototypes were fitted", self.folder.path):
             plan = prototypes.plan(self.config, gaussians, self.folder.private / "prototypes.npz")
         mechanism, noisy = releases.get(
             self.config.prototype_mechanism(), asked(plan.question(self.config), records))
-        student = prototypes.PrototypeStudent(self.config, plan, mechanism.means(noisy), mechanism.counts(noisy))
-        self._fit(student, releases, self.config.prototype_steps, "fit prototypes", "prototypes")
-        return student.released()
+        return prototypes.PrototypeStudent(self.config, plan, mechanism.means(noisy), mechanism.counts(noisy))
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
         """The released features: random ones of pixels, and those learned from images of the moments."""
@@ -420,7 +421,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         config, (release, fit) = self.config, super()._stages(num_records)
         prototypes_fit = Stage("fit prototypes", 3 * config.prototype_steps * config.data.num_classes
                                * config.num_prototypes * config.network_work)
-        stages = [release] + [prototypes_fit] * bool(config.prototype_charges) + [fit] * bool(config.embedding_charges)
+        stages = [release] + [fit] * bool(config.embedding_charges) + [prototypes_fit] * bool(config.prototype_charges)
         if config.selection_charges:
             trained, image = self._classifier_work()
             stages.append(Stage("choose", len(config.choices) * (trained + num_records * image), charged=True))

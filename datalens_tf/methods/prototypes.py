@@ -65,7 +65,7 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
         0.02, "How far pixels in [0, 1] are moved by a step of their fit: Adam's learning rate.", positive)
     prototype_warp: float = setting(1.5, "How far prototypes are moved at random in each step.", at_least(0))
     mirrored: bool = setting(
-        True, "Whether half of the images of prototypes are mirrored, as suits photographs and not writing.")
+        True, "Half of the images of prototypes are mirrored, as suits photographs and not writing.")
 
     def _check(self) -> None:
         super()._check()

@@ -275,7 +275,7 @@ def all_tables(found: Sequence[Mapping[str, str]]) -> str:
 
 
 _TITLES = {paper_tables.ADJACENCY: "Replaced, or added and removed",
-           paper_tables.CONDENSED: "By the larger network of condensed data sets"}
+           paper_tables.CONDENSED: "By the protocol of condensed data sets"}
 
 
 def _thousands(count: str) -> str:

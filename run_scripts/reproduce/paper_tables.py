@@ -154,7 +154,7 @@ def _condensed_checkpoints() -> Iterator[Cell]:
             config = json.loads((PROJECT / run / "config.json").read_text())
             yield Cell(
                 name=f"condensed_{name}_plus_eps{epsilon:g}", tables=(CONDENSED,), method=PLUS, dataset=dataset,
-                epsilon=epsilon, seed=config["seed"], variant=f"judged as {CONDENSED} sets are", export_of=run,
+                epsilon=epsilon, seed=config["seed"], variant=f"by the protocol of {CONDENSED} sets", export_of=run,
                 evaluate=(f"--dataset={dataset}", "--metrics=utility", "--protocol=condensed", "--seeds=1"))
 
 

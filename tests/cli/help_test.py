@@ -10,6 +10,7 @@ import pytest
 from datalens_tf import cli
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.classification.pate_config import PateClassifierConfig
+from datalens_tf.cli import parser
 from datalens_tf.data.registry import known_datasets
 from datalens_tf.methods.registry import config_class, config_classes, methods
 from datalens_tf.options import PerformanceOptions
@@ -65,13 +66,22 @@ def test_a_method_has_exactly_its_settings_each_with_its_default_and_meaning(met
     for name, setting in settings.items():
         if name in NOT_FLAGS or name == "method":
             continue
-        assert re.search(rf"^  --{name}( [A-Z]+)?\s\s+\S", text, re.MULTILINE), name
+        flag = f"no_{name}" if setting.default is True else name
+        assert re.search(rf"^  --{flag}( [A-Z]+)?\s\s+\S", text, re.MULTILINE), name
         assert "".join(setting.help.split()) in "".join(text.split()), name
     defaults = re.findall(r"--(latent_dim) N [^(]*\(default: (\w+)\)", flat)
     assert defaults == [("latent_dim", str(config_class(method)().latent_dim))]
     others = {name for kind in config_classes().values() for name in declared(kind)} - set(settings)
     assert not [name for name in others if f"--{name} " in text]
     assert methods()[method].choose_when in flat
+
+
+def test_what_is_on_by_default_can_be_switched_off():
+    made = parser.Parser("datalens", "", [])
+    parser.add_settings(made, config_class("datalens_plus"), ["mirrored", "share_covariance"])
+    found = made.parse_args(["--no_mirrored", "--share_covariance"])
+    assert (found.mirrored, found.share_covariance) == (False, True)
+    assert not hasattr(made.parse_args([]), "mirrored")
 
 
 @pytest.mark.parametrize("words, kind", [(["classify"], ClassifierConfig), (["pate-classify"], PateClassifierConfig)])

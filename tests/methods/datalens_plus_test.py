@@ -223,8 +223,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
                   (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
         (PROTOTYPES, [(MeanEmbedding, "privatize", 1), (prototypes.PrototypeStudent, "train", 3)], [2, 2, 6, 4]),
-        (ALL, [(MeanEmbedding, "privatize", 1), (prototypes.PrototypeStudent, "train", 3),
-               (embedding.EmbeddingStudent, "train", 3)], [2, 2, 6, 2, 2]),
+        (ALL, [(MeanEmbedding, "privatize", 1), (embedding.EmbeddingStudent, "train", 3),
+               (prototypes.PrototypeStudent, "train", 3)], [2, 2, 6, 2, 2]),
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
                     (datalens_plus.classifier.QuickClassifier, "fit", 2)], [1, 1, 1, 1, 1, 1, 1, 1, 4, 3])])
     def test_a_run_that_was_killed_equals_an_uninterrupted_one_with_the_same_burnt_charges(
