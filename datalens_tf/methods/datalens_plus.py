@@ -13,8 +13,8 @@ Each release consists of sums over all records with Gaussian noise, and is made 
 4. For each of a few classifiers that saw synthetic images only, how many more records it gets right than wrong
    (`CorrectCounts`).
 
-For many colour pictures, a release takes the place of 3 and 4: what untrained networks see (see `prototypes`). It can
-also be made beside 3, before it.
+Before 3, what untrained networks see of each class is released (see `prototypes`). For many colour pictures this
+release takes the place of 3 and 4. How much noise hides decides what is released, and at what cost (`resolved`).
 
 Three sources of images, which can be mixed: the Gaussians that 1 and 2 describe, without the directions that noise
 alone would explain (`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and
@@ -44,6 +44,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import statistics
 import types
 import typing
 from collections.abc import Mapping
@@ -107,9 +108,9 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
     selection_charges: int = setting(
         2, "Charges for choosing a candidate; 0 where there is nothing to choose.", at_least(0))
     fixed_plan: bool = setting(
-        False, "Keeps to the plan of the budget however few the records are. Otherwise, where they are few for the "
-        "budget, what is released, its charges and the candidates are those for few records, unless one of these "
-        "settings is given; which depends on the public numbers of records and classes, and on epsilon.")
+        False, "Keeps to these settings whatever the data. Otherwise, unless one of them is given, what is released, "
+        "its charges and the candidates depend on epsilon, on the public numbers of records and classes, and on the "
+        "shape of the images.")
     selection_images: int = setting(
         20_000, "Images on which each of the classifiers that choose is trained, and the network of learned features.",
         at_least(1))
@@ -131,7 +132,8 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         "records of MNIST and Fashion-MNIST; those for few classes on theirs and CIFAR-10's, in two classes, after a "
         "look at the real test split of CelebA's genders. That images above 32 pixels are fitted and compared at 32 "
         "was decided after such a look, too. How they are enlarged, and that choosing classifiers are averaged, was "
-        "chosen on CIFAR-10's training records, and so were prototypes and all their settings.")
+        "chosen on CIFAR-10's training records, and so were prototypes and all their settings; that they are mixed "
+        "with other sources of grey pictures, on MNIST's and Fashion-MNIST's.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
         {**prototypes.PrototypesConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})
@@ -169,20 +171,8 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
                   "to be 0: there is one candidate" if one else f"> 0, to choose among {self.candidates}")
 
     @classmethod
-    def for_budget(cls, epsilon: float | None) -> DataLensPlusConfig:
-        """Settings for a budget.
-
-        From epsilon 5 on, noise hides little: clusters get the budget, and an embedding gets none.
-        """
-        if epsilon is None or epsilon < 5:
-            return super().for_budget(epsilon)
-        return cls(epsilon=epsilon, embedding_charges=0, num_clusters=16, mean_charges=4, direction_charges=8,
-                   cluster_charges=3, covariance_charges=71,
-                   candidates="moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15")
-
-    @classmethod
     def suits(cls, facts: DataFacts, epsilon: float) -> Suitability | None:
-        usual = cls.for_budget(epsilon).replace(image_shape=facts.image_shape, num_classes=facts.num_classes)
+        usual = cls(epsilon=epsilon, image_shape=facts.image_shape, num_classes=facts.num_classes)
         covariances = facts.num_classes * 8 * usual.moments_dimension**2
         if max(covariances, usual.selection_images * facts.dimension) > _LARGEST:
             return None
@@ -190,9 +180,9 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
 
     def resolved(self, num_records: int, num_users: int | None = None) -> typing.Self:
         known = super().resolved(num_records, num_users)
-        usual = self.for_budget(self.epsilon)
+        given = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
         if (self.fixed_plan or None in (self.num_classes, self.image_shape) or self.noise_multiplier is not None
-                or any(getattr(self, name) != getattr(usual, name) for name in _PLAN)):
+                or given & _PLAN):
             return known
         # All releases together are one Gaussian release of this mu; a class's mean image has noise of 1 / signal.
         mu = self.num_charges**0.5 / _validate.known("noise_multiplier", known.noise_multiplier)
@@ -209,9 +199,14 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
             plan = _WITH_AN_EMBEDDING
         elif self.data.image_shape[2] > 1 and self.num_network_features > 0:
             plan = prototypes.usual(mu * num_records / self.data.num_classes, self.data.num_classes)
+        elif signal >= _CLUSTERED:
+            plan = _WITH_CLUSTERS
+        elif min(self.features_data.image_shape[:2]) >= _DETAILED:
+            plan = prototypes.beside_others(self.data.num_classes)
         else:
             return known
-        return super(DataLensPlusConfig, self.replace(**plan)).resolved(num_records)
+        changed = self.replace(**{name: value for name, value in plan.items() if name not in given})
+        return super(DataLensPlusConfig, changed).resolved(num_records)
 
     @property
     def release_charges(self) -> tuple[int, ...]:
@@ -232,6 +227,13 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
                                                     max(1, self.embedding_charges))),
                 (self.selection_charges, sums.votes(self, len(self.choices))))
         return tuple(make for num_charges, make in made if num_charges)
+
+    @property
+    def moved_prototypes(self) -> float:
+        """How far prototypes are moved when they are fitted."""
+        if self.prototype_warp is not None:
+            return self.prototype_warp
+        return statistics.fmean(warp for sources, warp, _ in self.choices if "prototypes" in sources)
 
     @property
     def num_optional(self) -> int:
@@ -272,6 +274,9 @@ _WITH_AN_EMBEDDING = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
+_WITH_CLUSTERS = {
+    "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
+    "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
 # Fewer classes count as this many: there is more to say of each.
 _LEAST_CLASSES = 10
 # From this many classes on, a mean of all classes takes more from the noise of their means than it costs.
@@ -282,8 +287,13 @@ _CHOOSES = 433.0
 # of the budget. Both were chosen on held-out training records, the second on grey images, which have _NUMBERS numbers
 # at half the resolution.
 _EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
-# Settings that these plans decide, and settings that the plans rest on.
-_PLAN = (*_WITH_AN_EMBEDDING, "learned_share", "prototype_charges", "prototype_cells", "num_prototypes")
+# From this signal on, clusters pay, and nothing beside them does.
+_CLUSTERED = 5000.0
+# Grey images of fewer pixels along a side have too little detail for untrained networks.
+_DETAILED = 16
+# Settings that are decided together: a plan is for those who give none of them.
+_PLAN = {*_WITH_AN_EMBEDDING, "learned_share", "prototype_charges", "prototype_cells"} - {
+    "moments_side", "selection_images", "fit_steps", "batch_size"}
 _ASSUMPTIONS = (
     "Sensitivity: {changing} one record, label included, changes the sums of features and numbers by at most "
     "{features:g} in l2 norm, in units of one record's features, those of images by at most {images:g} * {mean_clip:g},"
@@ -387,7 +397,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             plan = prototypes.plan(self.config, gaussians, self.folder.private / "prototypes.npz")
         mechanism, noisy = releases.get(
             self.config.prototype_mechanism(), asked(plan.question(self.config), records))
-        return prototypes.PrototypeStudent(self.config, plan, mechanism.means(noisy), mechanism.counts(noisy))
+        return prototypes.PrototypeStudent(
+            self.config, plan, self.config.moved_prototypes, mechanism.means(noisy), mechanism.counts(noisy))
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
         """The released features: random ones of pixels, and those learned from images of the moments."""

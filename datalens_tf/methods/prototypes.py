@@ -63,9 +63,12 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
     prototype_steps: int = setting(1000, "Steps of the fit of prototypes.", at_least(1))
     prototype_rate: float = setting(
         0.02, "How far pixels in [0, 1] are moved by a step of their fit: Adam's learning rate.", positive)
-    prototype_warp: float = setting(1.5, "How far prototypes are moved at random in each step.", at_least(0))
+    prototype_warp: float | None = setting(
+        None, "How far prototypes are moved at random in each step of their fit. With none, the mean of their "
+        "candidates' warps.", at_least(0))
     mirrored: bool = setting(
-        True, "Half of the images of prototypes are mirrored, as suits photographs and not writing.")
+        True, "Half of the images of prototypes are mirrored if they are in colour, as suits photographs and not "
+        "writing.")
 
     def _check(self) -> None:
         super()._check()
@@ -95,6 +98,12 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
                           max(1, self.prototype_charges))
 
 
+# Settings of the plan for grey pictures, whose prototypes are one of three sources. They need less time for as much.
+_BESIDE_OTHERS = {
+    "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 3, "covariance_charges": 35,
+    "prototype_charges": 30, "embedding_charges": 30, "selection_charges": 2, "num_networks": 16,
+    "prototype_steps": 500,
+    "candidates": ",".join(f"moments+embedding+prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
 # Settings of the plan for colour pictures. Then a class's signal per cell, and the most cells of a class; the number of
 # prototypes of all classes, and the least number of a cell.
 _SETTINGS = {
@@ -109,6 +118,11 @@ def usual(signal: float, num_classes: int) -> dict[str, typing.Any]:
     cells = min(max(round(signal / _OF_A_CELL), 1), _MOST_CELLS)
     count = min(max(_OF_ALL // num_classes, 10), 500)
     return {**_SETTINGS, "prototype_cells": cells, "num_prototypes": max(count, _IN_A_CELL * cells)}
+
+
+def beside_others(num_classes: int) -> dict[str, typing.Any]:
+    """Settings for grey pictures: a third of the images are of prototypes."""
+    return {**_BESIDE_OTHERS, "prototype_cells": 1, "num_prototypes": min(max(_OF_ALL // num_classes, 10), 500)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,11 +194,13 @@ class PrototypeStudent:
     Args:
       config: resolved settings.
       plan: the first prototypes, and the networks.
+      warp: how far they are moved at random in each step.
       means: released means of what all networks see, float32 [Y K, P D].
       counts: released numbers of records, [Y K].
     """
 
-    def __init__(self, config: PrototypesConfig, plan: Plan, means: np.ndarray, counts: np.ndarray):
+    def __init__(self, config: PrototypesConfig, plan: Plan, warp: float, means: np.ndarray, counts: np.ndarray):
+        self._mirrored, self._warp = config.mirrored and config.data.image_shape[2] > 1, warp
         self._config, self._cells, self._own = config, plan.start.shape[:2], plan.start.shape[2]
         sizes = counts.reshape(self._cells)
         self._sizes = np.where(sizes < _FEW * sizes.mean(1, keepdims=True), 0.0, sizes)
@@ -206,9 +222,9 @@ class PrototypeStudent:
     def _train_step(self, network, moves, coins):
         with tf.GradientTape() as tape:
             images = self._images
-            if self._config.mirrored:
+            if self._mirrored:
                 images = models.mirrored(images, coins[:, :, None, None])
-            maps = warps.matrices(self._config.prototype_warp * moves, tuple(images.shape[1:]))
+            maps = warps.matrices(self._warp * moves, tuple(images.shape[1:]))
             seen = self._seen(warps.affine_warp(images, maps), network)
             own = tf.reduce_mean(tf.reshape(seen, [self._means.shape[0], self._own, -1]), 1)
             loss = tf.reduce_sum(tf.square(own - self._means[:, network])) / self._means.shape[0]
@@ -221,7 +237,7 @@ class PrototypeStudent:
         shape, images = self._config.data.image_shape, self._images
         table = np.round(255 * images.numpy()).astype(np.uint8).reshape(self._cells[0], -1, *images.shape[1:])
         return models.PrototypeGenerator(shape, table, np.repeat(self._sizes, self._own, axis=1),
-                                         self._config.mirrored, self._config.features_square)
+                                         self._mirrored, self._config.features_square)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, uint8 [Y, per_class, H, W, C], one row per class."""

@@ -9,48 +9,72 @@ interrupted and skips what is done. RUNS/plus_ablation.md is written after every
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import statistics
+from typing import Any
 
 from cells import fill
 from table1 import PLUS
 
 from datalens_tf import _files
 from datalens_tf.accounting.statement import round_up
+from datalens_tf.config import MethodConfig
 from datalens_tf.methods.registry import config_class
 from datalens_tf.training.results import result_file
 
 DEFAULTS = config_class(PLUS)
-_OF_MOMENTS = f"--candidates={DEFAULTS.for_budget(10.0).candidates}"
-_ONE_GAUSSIAN = ["--num_clusters=1", "--direction_charges=0", "--cluster_charges=0"]
-_MEANS_ALONE = [_OF_MOMENTS, *_ONE_GAUSSIAN, "--embedding_charges=0", "--mean_charges=97", "--covariance_charges=1"]
-# Part -> flags: for a small budget, and for one that pays for clusters.
+_ALL, _TWO = "moments+embedding+prototypes", "moments+embedding"
+_WARPS = "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"
+_ONE_GAUSSIAN = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0}
+_MOMENTS_ALONE = {"candidates": _WARPS, "embedding_charges": 0, "prototype_charges": 0}
+_MEANS_ALONE = _MOMENTS_ALONE | _ONE_GAUSSIAN | {"mean_charges": 97, "covariance_charges": 1}
+# Part -> what is changed: for a small budget, and for one that pays for clusters.
 SMALL = {
-    "whole": [],
-    "no_warp": ["--candidates=moments:0:0.15,embedding:0:0.15,both:0:0.15"],
-    "no_grain": ["--candidates=moments:0,moments:1.5,embedding:0,embedding:1.5,both:0,both:1.5"],
-    "no_choice": ["--candidates=both:1.5:0.15", "--selection_charges=0", "--embedding_charges=59", "--mean_charges=6",
-                  "--covariance_charges=35"],
-    "no_learned_features": ["--learned_share=0"],
-    "learned_features_alone": ["--learned_share=1"],
-    "no_embedding": [_OF_MOMENTS, "--embedding_charges=0", "--mean_charges=15", "--covariance_charges=83"],
-    "no_moments": ["--candidates=embedding:0:0.15,embedding:1.5:0.15", "--learned_share=0", "--embedding_charges=98",
-                   "--mean_charges=0", "--covariance_charges=0"],
+    "whole": {},
+    "no_warp": {"candidates": f"{_ALL}:0:0.15", "selection_charges": 0, "covariance_charges": 37},
+    "no_grain": {"candidates": f"{_ALL}:0,{_ALL}:1.5"},
+    "no_choice": {"candidates": f"{_ALL}:1.5:0.15", "selection_charges": 0, "covariance_charges": 37},
+    "no_learned_features": {"learned_share": 0.0},
+    "learned_features_alone": {"learned_share": 1.0},
+    "no_embedding": {"candidates": "moments+prototypes:0:0.15,moments+prototypes:1.5:0.15", "embedding_charges": 0,
+                     "mean_charges": 4, "covariance_charges": 40, "prototype_charges": 54},
+    "no_prototypes": {"candidates": f"{_TWO}:0:0.15,{_TWO}:1.5:0.15", "prototype_charges": 0, "mean_charges": 6,
+                      "covariance_charges": 34, "embedding_charges": 58},
+    "no_moments": {"candidates": "embedding:0:0.15,embedding:1.5:0.15", "learned_share": 0.0, "prototype_charges": 0,
+                   "embedding_charges": 98, "mean_charges": 0, "covariance_charges": 0},
+    "moments_alone": _MOMENTS_ALONE | {"mean_charges": 15, "covariance_charges": 83},
     "means_alone": _MEANS_ALONE,
 }
 LARGE = {
-    "whole": [],
-    "no_warp": ["--candidates=moments:0:0.15", "--selection_charges=0", "--covariance_charges=73"],
-    "no_grain": ["--candidates=moments:0,moments:0.75,moments:1.5"],
-    "no_clusters": [*_ONE_GAUSSIAN, "--mean_charges=10", "--covariance_charges=88"],
+    "whole": {},
+    "no_warp": {"candidates": "moments:0:0.15", "selection_charges": 0, "covariance_charges": 73},
+    "no_grain": {"candidates": "moments:0,moments:0.75,moments:1.5"},
+    "no_clusters": _ONE_GAUSSIAN | {"mean_charges": 10, "covariance_charges": 88},
     "means_alone": _MEANS_ALONE,
 }
 
 
-def parts_of(epsilon: float) -> dict[str, list[str]]:
+def whole(epsilon: float) -> MethodConfig:
+    """What the defaults come to for MNIST or Fashion-MNIST, and this budget."""
+    return DEFAULTS(epsilon=epsilon, image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
+
+
+def parts_of(epsilon: float) -> dict[str, dict[str, Any]]:
     """The parts of the defaults for this budget."""
-    return SMALL if DEFAULTS.for_budget(epsilon).num_clusters == 1 else LARGE
+    return SMALL if whole(epsilon).num_clusters == 1 else LARGE
+
+
+def flags_of(part: str, epsilon: float) -> list[str]:
+    """Flags for the defaults without a part. Where one is changed, all must be given."""
+    changes = parts_of(epsilon)[part]
+    if not changes:
+        return []
+    made = whole(epsilon).replace(**changes, noise_multiplier=None)
+    defaults = DEFAULTS(epsilon=epsilon, image_shape=made.image_shape, num_classes=made.num_classes)
+    return [f"--{field.name}={getattr(made, field.name)}" for field in dataclasses.fields(made)
+            if getattr(made, field.name) != getattr(defaults, field.name)]
 
 
 def main() -> None:
@@ -73,7 +97,7 @@ def main() -> None:
             for part in args.parts or parts:
                 fill(args.runs_dir / f"{part}_{args.dataset}_eps{args.epsilon:g}_seed{seed}",
                      [f"--method={PLUS}", f"--dataset={args.dataset}", f"--epsilon={args.epsilon}",
-                      f"--seed={seed}", *parts[part], *args.flags],
+                      f"--seed={seed}", *flags_of(part, args.epsilon), *args.flags],
                      ["--metrics=utility", f"--seeds={args.classifiers}"])
                 write_table(args.runs_dir, args.dataset, args.epsilon)
     print(write_table(args.runs_dir, args.dataset, args.epsilon), end="")
@@ -81,8 +105,8 @@ def main() -> None:
 
 def write_table(runs_dir: pathlib.Path, dataset: str, epsilon: float) -> str:
     """Writes plus_ablation.md, and returns it."""
-    columns = ("variant", "charges: embedding, means, covariances, choice", "candidates", "epsilon", "accountant",
-               "accuracy", "std", "runs")
+    columns = ("variant", "charges: embedding, prototypes, means, covariances, choice", "candidates", "epsilon",
+               "accountant", "accuracy", "std", "runs")
     lines = [" | ".join(columns), "|".join(["---"] * len(columns))]
     for part in parts_of(epsilon):
         folders = [path for path in sorted(runs_dir.glob(f"{part}_{dataset}_eps{epsilon:g}_seed*"))
@@ -92,7 +116,8 @@ def write_table(runs_dir: pathlib.Path, dataset: str, epsilon: float) -> str:
         config, statement = (json.loads((folders[0] / name).read_text()) for name in ("config.json", "privacy.json"))
         accuracies = [json.loads(result_file(folder).read_text())["utility"]["accuracy_mean"]
                       for folder in folders]
-        charges = ", ".join(str(config[f"{name}_charges"]) for name in ("embedding", "mean", "covariance", "selection"))
+        charges = ", ".join(str(config[f"{name}_charges"]) for name in (
+            "embedding", "prototype", "mean", "covariance", "selection"))
         lines.append(" | ".join((
             part, charges, config["candidates"], round_up(statement["epsilon"]), statement["accountant"],
             f"{statistics.fmean(accuracies):.4f}", f"{statistics.stdev(accuracies):.4f}" if accuracies[1:] else "-",

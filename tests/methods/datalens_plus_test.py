@@ -427,13 +427,13 @@ class TestClusters(PrivateSynthesizerConformance):
     (1.0, 1000, 4, True), (1.0, 48_851, 2, False), (10.0, 1000, 10, True)])
 def test_few_records_for_the_budget_get_another_plan(epsilon, num_records, num_classes, is_small):
     """A function of public numbers: of records, of classes, and epsilon. What it gives is a fixed point."""
-    config = DataLensPlusConfig.for_budget(epsilon).replace(image_shape=(28, 28, 1), num_classes=num_classes)
+    config = DataLensPlusConfig(epsilon=epsilon, image_shape=(28, 28, 1), num_classes=num_classes)
     resolved = config.resolved(num_records)
     assert resolved.share_covariance == is_small and (resolved.centre_charges > 0) == is_small
+    assert (resolved.prototype_charges > 0 or resolved.num_clusters > 1) == (not is_small)
     assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
     assert DataLensPlusConfig.from_json(resolved.to_json()) == resolved
     assert resolved.noise_multiplier == pytest.approx(config.resolved(10**6).noise_multiplier)
-    assert is_small or resolved == config.replace(noise_multiplier=resolved.noise_multiplier)
 
 
 def test_with_the_fewest_records_there_is_no_embedding():
@@ -486,7 +486,7 @@ def test_few_classes_count_as_ten():
     (10.0, 50_000, 100, 1, 16)])
 def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(epsilon, num_records, num_classes, cells,
                                                                               count):
-    config = DataLensPlusConfig.for_budget(epsilon).replace(image_shape=(32, 32, 3), num_classes=num_classes)
+    config = DataLensPlusConfig(epsilon=epsilon, image_shape=(32, 32, 3), num_classes=num_classes)
     resolved = config.resolved(num_records)
     assert (resolved.prototype_cells, resolved.num_prototypes) == (cells, count) and resolved.num_charges == 100
     assert resolved.resolved(num_records) == resolved and resolved.choices == ((("prototypes",), 1.5, 0.1),)
@@ -495,9 +495,21 @@ def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(ep
     assert private.prototype_cells >= cells
 
 
-def test_colour_pictures_that_are_too_small_for_networks_have_none():
-    config = DataLensPlusConfig(image_shape=(6, 6, 3), num_classes=2)
-    assert config.resolved(10**6) == config.replace(noise_multiplier=config.resolved(10**6).noise_multiplier)
+@pytest.mark.parametrize("shape", [(6, 6, 3), (6, 6, 1), (8, 12, 1), (28, 15, 1)])
+def test_pictures_that_are_too_small_for_networks_have_no_prototypes(shape):
+    config = DataLensPlusConfig(image_shape=shape, num_classes=2)
+    some, many = config.resolved(40_000), config.resolved(10**6)
+    assert some == config.replace(noise_multiplier=some.noise_multiplier)
+    assert (many.prototype_charges, many.num_clusters) == (0, 16)
+
+
+def test_many_grey_pictures_get_all_three_sources_and_prototypes_that_suit_any_warp_that_may_be_chosen():
+    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
+    assert {sources for sources, _, _ in config.choices} == {("moments", "embedding", "prototypes")}
+    assert [warp for _, warp, _ in config.choices] == [0, 0.75, 1.5] and config.moved_prototypes == 0.75
+    assert config.replace(prototype_warp=0.0).moved_prototypes == 0 and config.resolved(60_000) == config
+    assert config.num_prototypes == 100 and config.replace(num_classes=2).resolved(60_000) == config.replace(
+        num_classes=2)
 
 
 def test_settings_from_before_sides_were_limited_keep_their_meaning():
@@ -526,11 +538,17 @@ def test_larger_images_are_made_of_what_smaller_ones_say(settings, words, tmp_pa
 
 
 @pytest.mark.parametrize("changes", [
-    {"fixed_plan": True}, {"noise_multiplier": 50.0}, {"mean_charges": 7}, {"fit_steps": 7},
-    {"candidates": "both:0,both:1"}])
+    {"fixed_plan": True}, {"noise_multiplier": 50.0}, {"mean_charges": 7}, {"candidates": "both:0,both:1"}])
 def test_who_gives_a_part_of_the_plan_gets_it_whatever_the_number_of_records(changes):
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).replace(**changes)
     assert config.resolved(1000) == config.replace(noise_multiplier=config.resolved(1000).noise_multiplier)
+
+
+@pytest.mark.parametrize("count", [1000, 10_000, 60_000, 10**6])
+def test_how_long_a_fit_takes_can_be_given_without_another_plan(count):
+    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
+    given = {"fit_steps": 7, "prototype_steps": 9, "num_networks": 5, "selection_images": 50, "moments_side": 12}
+    assert config.replace(**given).resolved(count) == config.resolved(count).replace(**given)
 
 
 def test_settings_from_before_there_was_a_plan_by_size_keep_their_meaning():
@@ -542,11 +560,15 @@ def test_settings_from_before_there_was_a_plan_by_size_keep_their_meaning():
     assert stored == config.replace(fixed_plan=True) and not stored.resolved(1000).share_covariance
 
 
-def test_a_large_budget_goes_to_clusters():
-    small, large = DataLensPlusConfig.for_budget(1.0), preset("fashion_mnist", 10.0, "datalens_plus")
-    assert small == DataLensPlusConfig() and small.num_clusters == 1 and small.num_charges == 100
-    assert large.num_clusters > 1 and large.embedding_charges == 0 and large.num_charges == 100
-    assert (large.epsilon, large.dataset) == (10.0, "fashion_mnist")
+@pytest.mark.parametrize("epsilon, num_records, clusters", [
+    (1.0, 60_000, 1), (10.0, 60_000, 16), (1.0, 600_000, 16), (10.0, 10_000, 1)])
+def test_where_noise_hides_little_grey_pictures_get_clusters(epsilon, num_records, clusters):
+    """That depends on the budget and on the number of records: many records make up for a small budget."""
+    config = preset("fashion_mnist", epsilon, "datalens_plus").replace(image_shape=(28, 28, 1), num_classes=10)
+    resolved = config.resolved(num_records)
+    assert resolved.num_clusters == clusters and (resolved.embedding_charges == 0) == (clusters > 1)
+    assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
+    assert (resolved.epsilon, resolved.dataset) == (epsilon, "fashion_mnist")
 
 
 @pytest.mark.parametrize("changes, message", [
@@ -574,7 +596,7 @@ def test_bad_settings_are_refused(changes, message):
         DataLensPlusConfig(**changes)
 
 
-@pytest.mark.parametrize("config", [CONFIG, DataLensPlusConfig.for_budget(10.0), DataLensPlusConfig(epsilon=1.0)],
+@pytest.mark.parametrize("config", [CONFIG, DataLensPlusConfig(epsilon=10.0), DataLensPlusConfig(epsilon=1.0)],
                          ids=["tiny", "clusters", "default"])
 def test_every_release_has_its_work(config, tmp_path):
     """By which the time left is told: the stage lasts as long as its releases."""

@@ -14,9 +14,9 @@ from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import moments, sum_questions
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
 
-CONFIG = DataLensPlusConfig.for_budget(10.0).replace(
-    image_shape=(8, 8, 1), num_classes=2, num_clusters=3, num_directions=6, num_factors=4, mean_clip=40.0,
-    covariance_clip=20.0, cluster_clip=20.0, insecure_noise_seed=1)
+CONFIG = DataLensPlusConfig(epsilon=10.0, image_shape=(28, 28, 1), num_classes=10).resolved(60_000).replace(
+    noise_multiplier=None, image_shape=(8, 8, 1), num_classes=2, num_clusters=3, num_directions=6, num_factors=4,
+    mean_clip=40.0, covariance_clip=20.0, cluster_clip=20.0, insecure_noise_seed=1)
 
 ONE_GAUSSIAN = CONFIG.replace(num_clusters=1, direction_charges=0, cluster_charges=0)
 

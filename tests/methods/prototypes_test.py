@@ -10,6 +10,7 @@ from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.methods import prototypes, sum_questions
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
 from datalens_tf.models.factor_generator import FactorGenerator
+from datalens_tf.training import untrained_networks
 
 SHAPE, CLASSES, CELLS = (16, 16, 3), 3, 2
 CONFIG = DataLensPlusConfig(
@@ -69,7 +70,8 @@ def fitted(plan, steps, means=None, counts=None):
     data = records()
     sums = plan.question(CONFIG).answer(MeanEmbedding(noise_multiplier=1.0), data)
     means = MeanEmbedding.means(sums) if means is None else means
-    student = prototypes.PrototypeStudent(CONFIG, plan, means, MeanEmbedding.counts(sums) if counts is None else counts)
+    student = prototypes.PrototypeStudent(
+        CONFIG, plan, CONFIG.prototype_warp, means, MeanEmbedding.counts(sums) if counts is None else counts)
     return student, [student.train(step) for step in range(1, steps + 1)]
 
 
@@ -124,3 +126,17 @@ def test_steps_see_all_networks_at_random(plan):
     for step in range(1, 40):
         student.train(step)
     assert set(seen) == {0, 1, 2} and seen != sorted(seen)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_only_images_in_colour_are_mirrored(channels):
+    config = CONFIG.replace(image_shape=(16, 16, channels))
+    start = np.zeros((CLASSES, CELLS, 3, 16, 16, channels), np.uint8)
+    networks = untrained_networks.UntrainedNetworks.for_images(
+        np.random.default_rng(0).random((9, 16, 16, channels)).astype(np.float32), seed=0, num_networks=3, filters=6,
+        clip=0.8)
+    made = prototypes.Plan(networks=networks, centres=np.zeros((CLASSES, CELLS, 64 * channels)), start=start)
+    student = prototypes.PrototypeStudent(
+        config, made, 0.5, np.zeros((CLASSES * CELLS, config.num_network_features), np.float32),
+        np.ones(CLASSES * CELLS))
+    assert student.released()._mirrored == (channels == 3)

@@ -27,23 +27,25 @@ def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_pat
     calls = []
     monkeypatch.setattr(script, "fill", lambda folder, train, evaluate: calls.append((folder.name, train)))
     monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), f"--epsilon={epsilon}",
-                                      "--", "--fit_steps=7"])
+                                      "--", "--num_factors=7"])
     script.main()
-    default, configs = DataLensPlusConfig.for_budget(epsilon), {}
+    default, configs = DataLensPlusConfig(epsilon=epsilon), {}
     for name, train in calls:
         given = dict(word.removeprefix("--").split("=") for word in train)
         configs[name.removesuffix(f"_mnist_eps{epsilon:g}_seed0")] = default.replace(**{
             name: value if name in ("method", "dataset", "candidates") else float(value) if "." in value else int(value)
-            for name, value in given.items()})
+            for name, value in given.items()}, image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
     assert configs.keys() == script.parts_of(epsilon).keys()
-    assert {(config.num_charges, config.epsilon, config.fit_steps) for config in configs.values()} == {
+    assert {(config.num_charges, config.epsilon, config.num_factors) for config in configs.values()} == {
         (100, epsilon, 7)}
-    assert configs["whole"] == default.replace(fit_steps=7, dataset="mnist")
+    assert len({config.noise_multiplier for config in configs.values()}) == 1
+    assert configs["whole"].replace(num_factors=default.num_factors, dataset=default.dataset) == script.whole(epsilon)
     assert all(warp == 0 for _, warp, _ in configs["no_warp"].choices)
     assert all(grain == 0 for _, _, grain in configs["no_grain"].choices)
     assert configs["means_alone"].num_clusters == 1 and configs["means_alone"].mean_charges == 97
     if epsilon < 5:
         assert configs["no_embedding"].embedding_charges == 0 and configs["no_choice"].selection_charges == 0
+        assert configs["no_prototypes"].prototype_charges == 0 and configs["moments_alone"].covariance_charges == 83
         assert {sources for sources, _, _ in configs["no_moments"].choices} == {("embedding",)}
     else:
         assert configs["no_clusters"].num_clusters == 1
@@ -61,11 +63,11 @@ def test_the_table_has_the_epsilon_of_each_runs_own_statement(script, tmp_path):
     for part, seed, accuracy in (("whole", 0, 0.5), ("whole", 1, 0.7), ("no_warp", 0, 0.25)):
         folder = tmp_path / f"{part}_digits_eps1_seed{seed}"
         folder.mkdir()
-        charges = {f"{name}_charges": 7 for name in ("embedding", "mean", "covariance", "selection")}
+        charges = {f"{name}_charges": 7 for name in ("embedding", "prototype", "mean", "covariance", "selection")}
         (folder / "config.json").write_text(json.dumps({"candidates": "moments:0"} | charges))
         (folder / "privacy.json").write_text(json.dumps({"epsilon": 0.98765, "accountant": "gdp"}))
         (folder / "metrics.json").write_text(json.dumps({"utility": {"accuracy_mean": accuracy}}))
     lines = script.write_table(tmp_path, "digits", 1.0).splitlines()
-    assert lines[2:] == ["| whole | 7, 7, 7, 7 | moments:0 | 0.9877 | gdp | 0.6000 | 0.1414 | 2 |",
-                         "| no_warp | 7, 7, 7, 7 | moments:0 | 0.9877 | gdp | 0.2500 | - | 1 |"]
+    assert lines[2:] == ["| whole | 7, 7, 7, 7, 7 | moments:0 | 0.9877 | gdp | 0.6000 | 0.1414 | 2 |",
+                         "| no_warp | 7, 7, 7, 7, 7 | moments:0 | 0.9877 | gdp | 0.2500 | - | 1 |"]
     assert (tmp_path / "plus_ablation.md").read_text().splitlines() == lines
