@@ -54,11 +54,11 @@ def _add_evaluate_arguments(parser: Parser) -> None:
                         help="a first impression in two minutes: fewer images, epochs and records")
     effort.add_argument("--full", dest="effort", action="store_const", const="full", default="default",
                         help="gradient boosting, too, on all records: hours")
-    parser.add_argument("--protocol", choices=("frozen", "paper", "paper-short", "condensed"),
+    parser.add_argument("--protocol", choices=("frozen", "paper", "paper-short", "condensed", "residual"),
                         default="frozen",
                         help="of utility; paper: 600 epochs, hours; paper-short: 60; condensed: the larger network of "
-                             "condensed data sets, 20; all but frozen continue where they were interrupted, and also "
-                             "say what the best epoch had")
+                             "condensed data sets, 20; residual: a small residual network, 15; all but frozen continue "
+                             "where they were interrupted, and also say what the best epoch had")
     parser.add_argument("--seeds", type=int, default=None, help="number of classifiers for utility, by default 3")
     parser.add_argument("--epochs", type=int, default=None, help="of such a classifier, by default the protocol's 10")
     parser.add_argument("--inception_weights", default=None, metavar="FILE",

@@ -275,7 +275,7 @@ def all_tables(found: Sequence[Mapping[str, str]]) -> str:
 
 
 _TITLES = {paper_tables.ADJACENCY: "Replaced, or added and removed",
-           paper_tables.CONDENSED: "By the protocol of condensed data sets"}
+           paper_tables.NETWORKS: "Released generators, judged by other networks"}
 
 
 def _thousands(count: str) -> str:

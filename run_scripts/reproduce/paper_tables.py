@@ -29,8 +29,8 @@ GREY, COLOUR = ("mnist", "fashion_mnist"), ("celeba_gender", "celeba_hair", "pla
 _CIFAR = "tfds:cifar10_jpeg"
 # A table of our own: DataLens+ calibrated to one record replaced, and to one added or removed.
 ADJACENCY, ADDED = "adjacency", "made for one added or removed"
-# Another: released generators, judged by the network and the augmentation that condensed data sets are judged with.
-CONDENSED = "condensed"
+# Another: released generators, judged by protocols with other networks than the paper's.
+NETWORKS, _JUDGES = "networks", {"residual": "by a residual network", "condensed": "by the protocol of condensed sets"}
 SEEDS, BUDGETS, SMALL_BUDGETS = range(3), (1.0, 10.0), (0.2, 0.4, 0.6, 0.8)
 
 # At N = 4,000, teachers of the grey presets would take 19 GiB of memory; with this limit they are on the disk.
@@ -47,7 +47,7 @@ _SLIM = {
 _MINUTES = {
     "dcgan": (9, 90), "gs_wgan": (28, 60), "pate_gan": (26, 60), "g_pate": (45, 60), "dp_gan": (10, 120),
     "dp_merf": (10, 30), "datalens": (80, 180), PLUS: (15, 45), "d2pfed": (80, 180), "fetchsgd": (80, 180)}
-_MINUTES_OF_EVALUATION, _MINUTES_BY_THE_LARGER_NETWORK = 12, 60
+_MINUTES_OF_EVALUATION, _MINUTES_BY_LARGER_NETWORKS = 12, 60
 HEADLINE = (PLUS, "dp_merf", "dp_gan", "datalens")  # In README.
 
 # Limits of training in colour, in minutes.
@@ -66,7 +66,7 @@ POSES = {"mnist": ("--output_warp=1.5", "--output_grain=0.5", "--output_choices=
 def cells() -> tuple[Cell, ...]:
     """All runs: those without training, those least likely to change, DataLens last, and colour after grey."""
     return (*_posed_checkpoints(), *_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
-            *_grey("datalens", PLUS), *_adjacencies(), *_condensed_checkpoints(), *_variants(), *_colour())
+            *_grey("datalens", PLUS), *_adjacencies(), *_judged_checkpoints(), *_variants(), *_colour())
 
 
 def has_few_teachers(cell: Cell) -> bool:
@@ -76,8 +76,8 @@ def has_few_teachers(cell: Cell) -> bool:
 
 def estimate(cell: Cell) -> float:
     """Estimate of the minutes that training and evaluation take, for where no such run is recorded."""
-    if CONDENSED in cell.tables:
-        return _MINUTES_BY_THE_LARGER_NETWORK
+    if NETWORKS in cell.tables:
+        return _MINUTES_BY_LARGER_NETWORKS
     training: float = 0 if cell.export_of else _MINUTES[cell.method][cell.dataset not in GREY]
     if has_few_teachers(cell):
         training *= 0.15
@@ -146,16 +146,17 @@ def _posed_checkpoints() -> Iterator[Cell]:
         yield _posed(dataset, 1.0, 0, run, classifiers=3, variant=f"{run}, {POSED}")
 
 
-def _condensed_checkpoints() -> Iterator[Cell]:
-    """The released generators of DataLens+ for photographs, then the others, by the protocol of condensed data sets."""
-    for dataset, name in ((_CIFAR, "cifar10"), *((grey, grey) for grey in reversed(GREY))):
-        for epsilon in BUDGETS:
-            run = f"checkpoints/{name}_plus_eps{epsilon:g}"
-            config = json.loads((PROJECT / run / "config.json").read_text())
-            yield Cell(
-                name=f"condensed_{name}_plus_eps{epsilon:g}", tables=(CONDENSED,), method=PLUS, dataset=dataset,
-                epsilon=epsilon, seed=config["seed"], variant=f"by the protocol of {CONDENSED} sets", export_of=run,
-                evaluate=(f"--dataset={dataset}", "--metrics=utility", "--protocol=condensed", "--seeds=1"))
+def _judged_checkpoints() -> Iterator[Cell]:
+    """The released generators of DataLens+ for photographs, then the others, by other networks than the paper's."""
+    for protocol, variant in _JUDGES.items():
+        for dataset, name in ((_CIFAR, "cifar10"), *((grey, grey) for grey in reversed(GREY))):
+            for epsilon in BUDGETS:
+                run = f"checkpoints/{name}_plus_eps{epsilon:g}"
+                config = json.loads((PROJECT / run / "config.json").read_text())
+                yield Cell(
+                    name=f"{protocol}_{name}_plus_eps{epsilon:g}", tables=(NETWORKS,), method=PLUS, dataset=dataset,
+                    epsilon=epsilon, seed=config["seed"], variant=variant, export_of=run,
+                    evaluate=(f"--dataset={dataset}", "--metrics=utility", f"--protocol={protocol}", "--seeds=1"))
 
 
 def _variants() -> Iterator[Cell]:

@@ -45,10 +45,11 @@ def test_real_digits_teach_the_digits(digits):
     assert np.dot(result.per_class_accuracy, counts) / counts.sum() == pytest.approx(result.accuracy)
 
 
-def test_real_digits_teach_the_network_of_condensed_data_sets(digits, tmp_path):
+@pytest.mark.parametrize("name", ["condensed", "residual"])
+def test_real_digits_teach_other_networks(digits, tmp_path, name):
     train, test = digits
     result = train_on_synthetic(train.images, train.labels, test.images, test.labels, 10, epochs=8, state_dir=tmp_path,
-                                protocol=dataclasses.replace(protocol("condensed", "digits"), batch_size=32))
+                                protocol=dataclasses.replace(protocol(name, "digits"), batch_size=32))
     assert result.accuracy > 0.7 and len(result.epoch_accuracies) == 8
     assert result.accuracy == pytest.approx(result.epoch_accuracies[-1], abs=1e-6)
 
@@ -155,6 +156,7 @@ def test_each_data_set_has_the_papers_own_protocol():
     flags = {action.dest: action for action in command_parser("evaluate", [])._actions}
     assert flags["protocol"].choices == PROTOCOLS
     assert protocol("condensed", "mnist").epochs == 20 and "conv 128" in protocol("condensed", "mnist").text
+    assert protocol("residual", "mnist").epochs == 15 and "ResNet-8" in protocol("residual", "mnist").text
     assert FROZEN.epochs == 10 and FROZEN.num_synthetic == 60_000 and "Adam 0.001, batch 256" in FROZEN.text
 
 

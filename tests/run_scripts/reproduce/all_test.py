@@ -60,7 +60,7 @@ class TestList:
         names = [cell.name for cell in cells]
         waiting = [cell for cell in cells if cell.export_of is not None]
         released = [cell for cell in waiting if (FOLDER.parents[1] / cell.export_of / "config.json").exists()]
-        assert (len(waiting), len(released)) == (44, 8)
+        assert (len(waiting), len(released)) == (50, 14)
         for cell in waiting:
             assert cell in released or names.index(cell.export_of) < names.index(cell.name)
 
@@ -161,14 +161,14 @@ def test_an_earlier_generator_waits_for_its_run(queue, cells, done, tmp_path):
     assert not done[0]
 
 
-def test_released_generators_are_measured_as_condensed_sets_are_under_their_own_budget(queue, cells, script):
-    found = [cell for cell in cells if cell.tables == ("condensed",)]
-    assert len(found) == 6 and found[0].name == "condensed_cifar10_plus_eps1"
+def test_released_generators_are_judged_by_other_networks_under_their_own_budget(queue, cells, script):
+    found = [cell for cell in cells if cell.tables == ("networks",)]
+    assert len(found) == 12 and found[0].name == "residual_cifar10_plus_eps1"
     kept_runs = script("kept_runs")
     for cell in found:
         config = json.loads((FOLDER.parents[1] / cell.export_of / "config.json").read_text())
         assert (config["dataset"], config["epsilon"], config["seed"]) == (cell.dataset, cell.epsilon, cell.seed)
-        assert "--protocol=condensed" in cell.evaluate and not kept_runs._is_usual(cell.variant)
+        assert f"--protocol={cell.name.split('_')[0]}" in cell.evaluate and not kept_runs._is_usual(cell.variant)
 
 
 @pytest.mark.parametrize("name", ["datalens_mnist_eps0.8_seed0", "posed_mnist_eps1"])
