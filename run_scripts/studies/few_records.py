@@ -1,7 +1,7 @@
 """How useful generators from few records are: the default, DP-MERF and two controls against real data, one row a cell.
 
     python run_scripts/studies/few_records.py --output_dir OUT [--datasets mnist ...] [--sizes 1000 3000 10000]
-        [--epsilons 1 3] [--columns real control merf default old] [--seed 0] [--image_size 32] [--held_out]
+        [--epsilons 1 3] [--columns real control merf default ...] [--seed 0] [--image_size 32] [--held_out]
 
 A cell is a column for a data set, a number of records and epsilon. OUT/few_records.csv gets a row when a cell is
 finished, and the same command goes on with the cells that it lacks. Records are drawn from the training split by the
@@ -11,7 +11,8 @@ settings, it is tested on 10,000 other training records. Columns:
 - default: the method that runs where none is named.
 - merf: DP-MERF by its defaults.
 - control: class means and one covariance that classes share, half of mu^2 each, moved by 1, with grain.
-- old: the first of these methods with the plan for many records.
+- old: the first of these methods with what was its plan for many records: moments and an embedding.
+- clusters: the same method with its plan for the most records, which has clusters for grey pictures.
 - prototypes: the same method with its plan for many colour pictures, for any pictures; mirrored only in colour.
 - real: the records themselves, in as many steps as the protocol takes, but 100 epochs at most; it has no epsilon.
 """
@@ -34,7 +35,7 @@ from datalens_tf.methods import prototypes, registry
 from datalens_tf.training.classifier import FROZEN, train_on_synthetic
 
 DATASETS = ("mnist", "fashion_mnist", "tfds:cifar10_jpeg", "celeba_gender", "places365")
-COLUMNS = ("real", "control", "merf", "default", "old", "prototypes")
+COLUMNS = ("real", "control", "merf", "default", "old", "clusters", "prototypes")
 FIELDS = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "method", "accuracy", "seconds", "num_images",
           "epochs")
 TOLD = ("dataset", "records", "epsilon", "seed", "tested_on", "column", "num_images", "epochs")
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--data_dir", help="of data sets that do not know where they are")
     parser.add_argument("--sizes", nargs="+", type=int, default=[1000, 3000, 10_000])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[1.0, 3.0])
-    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS[:-2]))
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=["real", "control", "merf", "default"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--image_size", type=int, help="of pictures that are larger")
     parser.add_argument("--num_images", type=int, default=FROZEN.num_synthetic)
@@ -108,10 +109,12 @@ def settings(column: str, facts: DataFacts, epsilon: float) -> MethodConfig:
         return registry.config_class(registry.best(facts, epsilon).method).for_budget(epsilon)
     (of_sums,) = registry.having(["share_covariance"]).values()
     if column == "old":
-        return of_sums.for_budget(epsilon).replace(fixed_plan=True)
+        return of_sums(epsilon=epsilon, fixed_plan=True)
+    known = of_sums(epsilon=epsilon, image_shape=facts.image_shape, num_classes=facts.num_classes)
+    if column == "clusters":
+        return known.resolved(10**9).replace(noise_multiplier=None)
     if column == "prototypes":
-        whole = of_sums(epsilon=epsilon, image_shape=facts.image_shape, num_classes=facts.num_classes).resolved(
-            facts.num_records)
+        whole = known.resolved(facts.num_records)
         mu = whole.num_charges**0.5 / whole.noise_multiplier
         plan = prototypes.usual(mu * facts.num_records / facts.num_classes, facts.num_classes)
         return of_sums(epsilon=epsilon, mirrored=facts.image_shape[2] > 1, **plan)
