@@ -230,7 +230,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
 
     @property
     def moved_prototypes(self) -> float:
-        """How far prototypes are moved when they are fitted."""
+        """Warp of prototypes while they are fitted: `prototype_warp`, or the mean of their candidates' warps."""
         if self.prototype_warp is not None:
             return self.prototype_warp
         return statistics.fmean(warp for sources, warp, _ in self.choices if "prototypes" in sources)

@@ -56,14 +56,14 @@ def test_flags_become_the_settings_of_the_run(finished):
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "npz:FILE"])
-@pytest.mark.parametrize("epsilon, clusters", [("1", 1), ("10", 16)])
-def test_settings_of_a_method_are_those_for_the_budget(dataset, epsilon, clusters):
+def test_settings_of_a_method_are_its_own_and_what_is_given(dataset):
     """Whether or not the data set has a preset of DataLens."""
-    _, args = cli.parse(["train", "--method=datalens_plus", f"--dataset={dataset}", f"--epsilon={epsilon}",
+    _, args = cli.parse(["train", "--method=datalens_plus", f"--dataset={dataset}", "--epsilon=10",
                          "--output_dir=R", "--fit_steps=7"])
     kind = config_class("datalens_plus")
     config = plans.fresh_config(training.request(args), kind, given_settings(args, kind))
-    assert (config.num_clusters, config.dataset, config.fit_steps) == (clusters, dataset, 7)
+    assert (config.epsilon, config.dataset, config.fit_steps) == (10.0, dataset, 7)
+    assert config.candidates == kind().candidates and config.num_charges == 100
 
 
 def test_training_a_finished_run_again_reports_the_same(finished, datalens):
