@@ -108,9 +108,9 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
     selection_charges: int = setting(
         2, "Charges for choosing a candidate; 0 where there is nothing to choose.", at_least(0))
     fixed_plan: bool = setting(
-        False, "Keeps to these settings whatever the data. Otherwise, unless one of them is given, what is released, "
-        "its charges and the candidates depend on epsilon, on the public numbers of records and classes, and on the "
-        "shape of the images.")
+        False, "Keeps the defaults of charges, candidates and clusters whatever the data. Otherwise, unless one of "
+        "them is given, they depend on epsilon, on the public numbers of records and classes, and on the shape of the "
+        "images.")
     selection_images: int = setting(
         20_000, "Images on which each of the classifiers that choose is trained, and the network of learned features.",
         at_least(1))

@@ -25,24 +25,29 @@ from datalens_tf.methods.registry import config_class
 from datalens_tf.training.results import result_file
 
 DEFAULTS = config_class(PLUS)
-_ALL, _TWO = "moments+embedding+prototypes", "moments+embedding"
-_WARPS = "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"
+_ALL = "moments+embedding+prototypes"
+
+
+def _warped(source: str) -> str:
+    return ",".join(f"{source}:{warp}:0.15" for warp in (0, 0.75, 1.5))
+
+
 _ONE_GAUSSIAN = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0}
-_MOMENTS_ALONE = {"candidates": _WARPS, "embedding_charges": 0, "prototype_charges": 0}
+_MOMENTS_ALONE = {"candidates": _warped("moments"), "embedding_charges": 0, "prototype_charges": 0}
 _MEANS_ALONE = _MOMENTS_ALONE | _ONE_GAUSSIAN | {"mean_charges": 97, "covariance_charges": 1}
 # Part -> what is changed: for a small budget, and for one that pays for clusters.
 SMALL = {
     "whole": {},
     "no_warp": {"candidates": f"{_ALL}:0:0.15", "selection_charges": 0, "covariance_charges": 37},
-    "no_grain": {"candidates": f"{_ALL}:0,{_ALL}:1.5"},
+    "no_grain": {"candidates": f"{_ALL}:0,{_ALL}:0.75,{_ALL}:1.5"},
     "no_choice": {"candidates": f"{_ALL}:1.5:0.15", "selection_charges": 0, "covariance_charges": 37},
     "no_learned_features": {"learned_share": 0.0},
     "learned_features_alone": {"learned_share": 1.0},
-    "no_embedding": {"candidates": "moments+prototypes:0:0.15,moments+prototypes:1.5:0.15", "embedding_charges": 0,
-                     "mean_charges": 4, "covariance_charges": 40, "prototype_charges": 54},
-    "no_prototypes": {"candidates": f"{_TWO}:0:0.15,{_TWO}:1.5:0.15", "prototype_charges": 0, "mean_charges": 6,
+    "no_embedding": {"candidates": _warped("moments+prototypes"), "embedding_charges": 0, "mean_charges": 4,
+                     "covariance_charges": 40, "prototype_charges": 54},
+    "no_prototypes": {"candidates": _warped("moments+embedding"), "prototype_charges": 0, "mean_charges": 6,
                       "covariance_charges": 34, "embedding_charges": 58},
-    "no_moments": {"candidates": "embedding:0:0.15,embedding:1.5:0.15", "learned_share": 0.0, "prototype_charges": 0,
+    "no_moments": {"candidates": _warped("embedding"), "learned_share": 0.0, "prototype_charges": 0,
                    "embedding_charges": 98, "mean_charges": 0, "covariance_charges": 0},
     "moments_alone": _MOMENTS_ALONE | {"mean_charges": 15, "covariance_charges": 83},
     "means_alone": _MEANS_ALONE,
