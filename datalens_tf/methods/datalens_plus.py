@@ -14,7 +14,7 @@ Each release consists of sums over all records with Gaussian noise, and is made 
    (`CorrectCounts`).
 
 Before 3, what untrained networks see of each class is released (see `prototypes`). For many colour pictures this
-release takes the place of 3 and 4. How much noise hides decides what is released, and at what cost (`resolved`).
+release takes the place of 3 and 4. How much noise hides decides what is released, and at what cost (`signal_plans`).
 
 Three sources of images, which can be mixed: the Gaussians that 1 and 2 describe, without the directions that noise
 alone would explain (`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and
@@ -53,7 +53,7 @@ from etils import epy
 
 from datalens_tf import _files, _validate, rng
 from datalens_tf.facts import DataFacts, Suitability
-from datalens_tf.methods import moments, prototypes, sum_questions, sums
+from datalens_tf.methods import moments, prototypes, signal_plans, sum_questions, sums
 from datalens_tf.methods.embedding import ReleasingSynthesizer
 from datalens_tf.methods.embedding import numbers as numbers_of
 from datalens_tf.settings import at_least, between, one_of, setting
@@ -182,28 +182,14 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         known = super().resolved(num_records, num_users)
         given = {field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default}
         if (self.fixed_plan or None in (self.num_classes, self.image_shape) or self.noise_multiplier is not None
-                or given & _PLAN):
+                or given & signal_plans.DECIDED):
             return known
-        # All releases together are one Gaussian release of this mu; a class's mean image has noise of 1 / signal.
+        # All releases together are one Gaussian release of this mu.
         mu = self.num_charges**0.5 / _validate.known("noise_multiplier", known.noise_multiplier)
         # For an added or removed record, the noise is smaller by at least this factor.
         mu *= 2**0.5 if self.adjacency == "add-or-remove-one" else 1.0
-        signal = mu * num_records / max(self.data.num_classes, _LEAST_CLASSES)
-        # The more numbers an image has, the more noise covariances have; features do not.
-        numbers = self.replace(**_SHARING).moments_dimension
-        if mu * num_records < _CHOOSES:
-            plan = _WITHOUT_A_CHOICE if self.data.num_classes >= _CENTRED else _OF_FEW_CLASSES
-        elif signal < _EMBEDS:
-            plan = _MOMENTS_ALONE
-        elif signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
-            plan = _WITH_AN_EMBEDDING
-        elif self.data.image_shape[2] > 1 and self.num_network_features > 0:
-            plan = prototypes.usual(mu * num_records / self.data.num_classes, self.data.num_classes)
-        elif signal >= _CLUSTERED:
-            plan = _WITH_CLUSTERS
-        elif min(self.features_data.image_shape[:2]) >= _DETAILED:
-            plan = prototypes.beside_others(self.data.num_classes)
-        else:
+        plan = signal_plans.of(self, mu * num_records)
+        if plan is None:
             return known
         changed = self.replace(**{name: value for name, value in plan.items() if name not in given})
         return super(DataLensPlusConfig, changed).resolved(num_records)
@@ -259,41 +245,6 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         return tuple(found)
 
 
-# Plans for few records. All classes share a mean and a covariance; cheaper fits and choices are good enough.
-_SHARING = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "share_covariance": True,
-            "moments_side": 16}
-_MOMENTS_ALONE = {
-    **_SHARING, "centre_charges": 5, "mean_charges": 55, "covariance_charges": 36, "embedding_charges": 0,
-    "selection_charges": 4, "selection_images": 6000,
-    "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
-_WITHOUT_A_CHOICE = _MOMENTS_ALONE | {
-    "mean_charges": 57, "covariance_charges": 38, "selection_charges": 0, "candidates": "moments:0.75:0.15"}
-_OF_FEW_CLASSES = _WITHOUT_A_CHOICE | {
-    "centre_charges": 0, "mean_charges": 50, "covariance_charges": 50, "candidates": "moments:1:0.15"}
-_WITH_AN_EMBEDDING = {
-    **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
-    "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
-    "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-_WITH_CLUSTERS = {
-    "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
-    "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
-# Fewer classes count as this many: there is more to say of each.
-_LEAST_CLASSES = 10
-# From this many classes on, a mean of all classes takes more from the noise of their means than it costs.
-_CENTRED = 4
-# Below this mu n, shares of right answers have noise of two points or more, as much as a choice would gain.
-_CHOOSES = 433.0
-# From the first signal on, embeddings pay. From the second on, each class has a covariance of its own, as in the plan
-# of the budget. Both were chosen on held-out training records, the second on grey images, which have _NUMBERS numbers
-# at half the resolution.
-_EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
-# From this signal on, clusters pay, and nothing beside them does.
-_CLUSTERED = 5000.0
-# Grey images of fewer pixels along a side have too little detail for untrained networks.
-_DETAILED = 16
-# Settings that are decided together: a plan is for those who give none of them.
-_PLAN = {*_WITH_AN_EMBEDDING, "learned_share", "prototype_charges", "prototype_cells"} - {
-    "moments_side", "selection_images", "fit_steps", "batch_size"}
 _ASSUMPTIONS = (
     "Sensitivity: {changing} one record, label included, changes the sums of features and numbers by at most "
     "{features:g} in l2 norm, in units of one record's features, those of images by at most {images:g} * {mean_clip:g},"

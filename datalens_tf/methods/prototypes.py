@@ -98,33 +98,6 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
                           max(1, self.prototype_charges))
 
 
-# Settings of the plan for grey pictures, whose prototypes are one of three sources. They need less time for as much.
-_BESIDE_OTHERS = {
-    "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 3, "covariance_charges": 35,
-    "prototype_charges": 30, "embedding_charges": 30, "selection_charges": 2, "num_networks": 16,
-    "prototype_steps": 500,
-    "candidates": ",".join(f"moments+embedding+prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
-# Settings of the plan for colour pictures. Then a class's signal per cell, and the most cells of a class; the number of
-# prototypes of all classes, and the least number of a cell.
-_SETTINGS = {
-    "num_clusters": 1, "direction_charges": 0, "cluster_charges": 0, "mean_charges": 2, "covariance_charges": 13,
-    "embedding_charges": 0, "prototype_charges": 85, "selection_charges": 0,
-    "candidates": "prototypes:1.5:0.1"}
-_OF_A_CELL, _MOST_CELLS, _OF_ALL, _IN_A_CELL = 1500.0, 16, 1000, 16
-
-
-def usual(signal: float, num_classes: int) -> dict[str, typing.Any]:
-    """Settings for colour pictures, by the signal of a class's mean: more cells where there is less noise."""
-    cells = min(max(round(signal / _OF_A_CELL), 1), _MOST_CELLS)
-    count = min(max(_OF_ALL // num_classes, 10), 500)
-    return {**_SETTINGS, "prototype_cells": cells, "num_prototypes": max(count, _IN_A_CELL * cells)}
-
-
-def beside_others(num_classes: int) -> dict[str, typing.Any]:
-    """Settings for grey pictures: a third of the images are of prototypes."""
-    return {**_BESIDE_OTHERS, "prototype_cells": 1, "num_prototypes": min(max(_OF_ALL // num_classes, 10), 500)}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """Decisions made before the records are looked at; all of them are public.

@@ -31,7 +31,7 @@ from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, Pictures
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.facts import DataFacts
-from datalens_tf.methods import prototypes, registry
+from datalens_tf.methods import registry, signal_plans
 from datalens_tf.training.classifier import FROZEN, train_on_synthetic
 
 DATASETS = ("mnist", "fashion_mnist", "tfds:cifar10_jpeg", "celeba_gender", "places365")
@@ -116,7 +116,7 @@ def settings(column: str, facts: DataFacts, epsilon: float) -> MethodConfig:
     if column == "prototypes":
         whole = known.resolved(facts.num_records)
         mu = whole.num_charges**0.5 / whole.noise_multiplier
-        plan = prototypes.usual(mu * facts.num_records / facts.num_classes, facts.num_classes)
+        plan = signal_plans.prototypes(mu * facts.num_records, facts.num_classes)
         return of_sums(epsilon=epsilon, mirrored=facts.image_shape[2] > 1, **plan)
     return of_sums(epsilon=epsilon, share_covariance=True, mean_charges=50, covariance_charges=50, embedding_charges=0,
                    selection_charges=0, candidates="moments:1:0.15")

@@ -17,7 +17,6 @@ from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import datalens_plus, embedding, moments, prototypes
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
-from datalens_tf.methods.registry import preset
 from datalens_tf.training.checkpoint import ReleaseStore
 from datalens_tf.training.feature_network import FeatureNetwork
 from datalens_tf.training.releases import Releases
@@ -422,96 +421,6 @@ class TestClusters(PrivateSynthesizerConformance):
                 f"those of products in these by at most sqrt(2) * {clips.cluster:g}^2") in text
 
 
-@pytest.mark.parametrize("epsilon, num_records, num_classes, is_small", [
-    (1.0, 3000, 10, True), (3.0, 3000, 10, True), (1.0, 60_000, 10, False), (10.0, 60_000, 10, False),
-    (1.0, 1000, 4, True), (1.0, 48_851, 2, False), (10.0, 1000, 10, True)])
-def test_few_records_for_the_budget_get_another_plan(epsilon, num_records, num_classes, is_small):
-    """A function of public numbers: of records, of classes, and epsilon. What it gives is a fixed point."""
-    config = DataLensPlusConfig(epsilon=epsilon, image_shape=(28, 28, 1), num_classes=num_classes)
-    resolved = config.resolved(num_records)
-    assert resolved.share_covariance == is_small and (resolved.centre_charges > 0) == is_small
-    assert (resolved.prototype_charges > 0 or resolved.num_clusters > 1) == (not is_small)
-    assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
-    assert DataLensPlusConfig.from_json(resolved.to_json()) == resolved
-    assert resolved.noise_multiplier == pytest.approx(config.resolved(10**6).noise_multiplier)
-
-
-def test_with_the_fewest_records_there_is_no_embedding():
-    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
-    embedded = [config.resolved(count).embedding_charges > 0 for count in (1000, 3000, 10_000, 60_000)]
-    assert embedded == [False, False, True, True]
-
-
-def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
-    """Colour has three times as many numbers as grey at one size, and images of any size at most 16 x 16 pixels."""
-    def plan(shape, count):
-        config = DataLensPlusConfig(image_shape=shape, num_classes=10).resolved(count)
-        return config.embedding_charges > 0, config.share_covariance
-
-    for shape in ((28, 28, 1), (32, 32, 3), (64, 64, 3)):
-        assert plan(shape, 5000) == (False, True) and plan(shape, 10_000) == (True, True)
-    assert plan((28, 28, 1), 15_000) == (True, False) and plan((32, 32, 3), 15_000) == (True, True)
-    assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (False, False)  # Prototypes are better.
-    assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
-
-
-@pytest.mark.parametrize("num_classes", [2, 10, 100])
-def test_with_fewest_records_nothing_is_chosen_since_noise_would(num_classes):
-    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=num_classes)
-    alone, chosen = config.resolved(1600), config.resolved(1620)
-    assert (alone.selection_charges, len(alone.choices)) == (0, 1) and alone.num_charges == 100
-    noise = 3**0.5 * chosen.noise_multiplier / chosen.selection_charges**0.5  # Of three counts that a record changes.
-    assert len(chosen.choices) == 3 and noise / 1620 == pytest.approx(0.02, rel=0.02)
-
-
-@pytest.mark.parametrize("num_classes, charges", [(1, (0, 50, 50)), (3, (0, 50, 50)), (4, (5, 57, 38))])
-def test_few_classes_of_fewest_records_do_without_a_mean_of_all(num_classes, charges):
-    resolved = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(1000)
-    assert (resolved.centre_charges, resolved.mean_charges, resolved.covariance_charges) == charges
-    assert resolved.share_covariance and resolved.resolved(1000) == resolved
-
-
-def test_few_classes_count_as_ten():
-    def plan(num_classes, count):
-        config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(count)
-        return config.embedding_charges > 0, config.share_covariance
-
-    for count, expected in ((5000, (False, True)), (10_000, (True, True)), (25_000, (False, False))):
-        assert plan(2, count) == plan(9, count) == plan(10, count) == expected
-    assert plan(20, 10_000) == (False, True)
-
-
-@pytest.mark.parametrize("epsilon, num_records, num_classes, cells, count", [
-    (1.0, 50_000, 10, 1, 100), (10.0, 50_000, 10, 7, 112), (10.0, 50_000, 2, 16, 500), (1.0, 48_851, 2, 4, 500),
-    (10.0, 50_000, 100, 1, 16)])
-def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(epsilon, num_records, num_classes, cells,
-                                                                              count):
-    config = DataLensPlusConfig(epsilon=epsilon, image_shape=(32, 32, 3), num_classes=num_classes)
-    resolved = config.resolved(num_records)
-    assert (resolved.prototype_cells, resolved.num_prototypes) == (cells, count) and resolved.num_charges == 100
-    assert resolved.resolved(num_records) == resolved and resolved.choices == ((("prototypes",), 1.5, 0.1),)
-    assert resolved.noise_multiplier == pytest.approx(config.replace(fixed_plan=True).resolved(50_000).noise_multiplier)
-    private = config.replace(adjacency="add-or-remove-one", records_at_most=num_records).resolved(num_records)
-    assert private.prototype_cells >= cells
-
-
-@pytest.mark.parametrize("shape", [(6, 6, 3), (6, 6, 1), (8, 12, 1), (28, 15, 1)])
-def test_pictures_that_are_too_small_for_networks_have_no_prototypes(shape):
-    config = DataLensPlusConfig(image_shape=shape, num_classes=2)
-    some, many = config.resolved(40_000), config.resolved(10**6)
-    assert some == config.replace(noise_multiplier=some.noise_multiplier)
-    assert (many.prototype_charges, many.num_clusters) == (0, 16)
-
-
-def test_many_grey_pictures_get_all_three_sources_and_prototypes_that_suit_any_warp_that_may_be_chosen():
-    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
-    assert {sources for sources, _, _ in config.choices} == {("moments", "embedding", "prototypes")}
-    assert [warp for _, warp, _ in config.choices] == [0, 0.75, 1.5] and config.moved_prototypes == 0.75
-    assert config.replace(prototype_warp=0.0).moved_prototypes == 0 and config.resolved(60_000) == config
-    assert config.num_prototypes == 100 and config.replace(num_classes=2).resolved(60_000) == config.replace(
-        num_classes=2)
-
-
 def test_settings_from_before_sides_were_limited_keep_their_meaning():
     """Runs on large images must go on with what they have released."""
     text = DataLensPlusConfig(image_shape=(100, 64, 3), num_classes=2).to_json()
@@ -537,20 +446,6 @@ def test_larger_images_are_made_of_what_smaller_ones_say(settings, words, tmp_pa
     assert words in run.privacy_statement()["released"] and run.sample(4)[0].shape == (4, 40, 37, 1)
 
 
-@pytest.mark.parametrize("changes", [
-    {"fixed_plan": True}, {"noise_multiplier": 50.0}, {"mean_charges": 7}, {"candidates": "both:0,both:1"}])
-def test_who_gives_a_part_of_the_plan_gets_it_whatever_the_number_of_records(changes):
-    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).replace(**changes)
-    assert config.resolved(1000) == config.replace(noise_multiplier=config.resolved(1000).noise_multiplier)
-
-
-@pytest.mark.parametrize("count", [1000, 10_000, 60_000, 10**6])
-def test_how_long_a_fit_takes_can_be_given_without_another_plan(count):
-    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
-    given = {"fit_steps": 7, "prototype_steps": 9, "num_networks": 5, "selection_images": 50, "moments_side": 12}
-    assert config.replace(**given).resolved(count) == config.resolved(count).replace(**given)
-
-
 def test_settings_from_before_there_was_a_plan_by_size_keep_their_meaning():
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
     fields = json.loads(config.to_json())
@@ -558,17 +453,6 @@ def test_settings_from_before_there_was_a_plan_by_size_keep_their_meaning():
         del fields[name]
     stored = DataLensPlusConfig.from_json(json.dumps(fields))
     assert stored == config.replace(fixed_plan=True) and not stored.resolved(1000).share_covariance
-
-
-@pytest.mark.parametrize("epsilon, num_records, clusters", [
-    (1.0, 60_000, 1), (10.0, 60_000, 16), (1.0, 600_000, 16), (10.0, 10_000, 1)])
-def test_where_noise_hides_little_grey_pictures_get_clusters(epsilon, num_records, clusters):
-    """That depends on the budget and on the number of records: many records make up for a small budget."""
-    config = preset("fashion_mnist", epsilon, "datalens_plus").replace(image_shape=(28, 28, 1), num_classes=10)
-    resolved = config.resolved(num_records)
-    assert resolved.num_clusters == clusters and (resolved.embedding_charges == 0) == (clusters > 1)
-    assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
-    assert (resolved.epsilon, resolved.dataset) == (epsilon, "fashion_mnist")
 
 
 @pytest.mark.parametrize("changes, message", [
