@@ -76,6 +76,15 @@ CHOOSE_WHEN = "you want the most useful pictures for your budget, and have 1,000
 _LARGEST = 2 * 2**30  # bytes that all classes' covariances may take, and as many for a candidate's images
 
 
+class Candidate(typing.NamedTuple):
+    """What images may be made of: equally many of each source, moved this far, grained, and partly erased."""
+
+    sources: tuple[str, ...]
+    warp: float
+    grain: float = 0.0
+    erased: float = 0.0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataLensPlusConfig(prototypes.PrototypesConfig):
     """Settings of DataLens+: generators from private sums, warps, and a private choice among their combinations.
@@ -89,13 +98,14 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
     method: str = "datalens_plus"
     candidates: str = setting(
         "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15",
-        "Candidates to choose from: SOURCE:WARP or SOURCE:WARP:GRAIN, comma-separated. Sources are moments, Gaussians "
-        "of each class's mean and covariance; embedding, a generator fitted to mean embeddings as in DP-MERF; and "
-        "prototypes, a few images of each class that look to untrained networks as its records do; or several of "
-        "them with plus signs, each for as many of the images; both stands for moments+embedding. Warps say how far "
-        "images are moved, in units of a handwritten digit's usual variation, and grain is the mean standard "
-        "deviation of noise on pixels in [0, 1]: public priors. The candidate whose images make the best classifier "
-        "of the records is taken; or the first, where interruptions left too little of the budget for choosing.")
+        "Candidates to choose from: SOURCE:WARP, SOURCE:WARP:GRAIN or SOURCE:WARP:GRAIN:ERASED, comma-separated. "
+        "Sources are moments, Gaussians of each class's mean and covariance; embedding, a generator fitted to mean "
+        "embeddings as in DP-MERF; and prototypes, a few images of each class that look to untrained networks as its "
+        "records do; or several of them with plus signs, each for as many of the images; both stands for "
+        "moments+embedding. Warps say how far images are moved, in units of a handwritten digit's usual variation; "
+        "grain is the mean standard deviation of noise on pixels in [0, 1]; erased is the share of images that have a "
+        "rectangle of one colour on them: public priors. The candidate whose images make the best classifier of the "
+        "records is taken; or the first, where interruptions left too little of the budget for choosing.")
     embedding_charges: int = setting(
         58, "Charges for the classes' mean embeddings; 0 where no candidate has them.", at_least(0))
     learned_share: float = setting(
@@ -136,7 +146,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         "with other sources of grey pictures, on MNIST's and Fashion-MNIST's.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
-        {**prototypes.PrototypesConfig.BEFORE, **moments.MomentsConfig.BEFORE, "fixed_plan": True})
+        {**prototypes.PrototypesConfig.BEFORE, "fixed_plan": True})
     SOURCES: typing.ClassVar[tuple[str, ...]] = ("moments", "embedding", "prototypes")
 
     def _check(self) -> None:
@@ -148,7 +158,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
                           f"to be 1 for {self.method}, whose images are of the candidate that records chose")
         v = _validate
         v.require(self.autoencoder_dim == 0, "autoencoder_dim", self.autoencoder_dim, "to be 0 for datalens_plus")
-        used = {source for sources, _, _ in self.choices for source in sources}
+        used = {source for choice in self.choices for source in choice.sources}
         if "prototypes" in used or ("embedding" in used and self.learned_share > 0):
             used.add("moments")
         for name, source in (("embedding_charges", "embedding"), ("prototype_charges", "prototypes"),
@@ -219,15 +229,15 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         """Warp of prototypes while they are fitted: `prototype_warp`, or the mean of their candidates' warps."""
         if self.prototype_warp is not None:
             return self.prototype_warp
-        return statistics.fmean(warp for sources, warp, _ in self.choices if "prototypes" in sources)
+        return statistics.fmean(choice.warp for choice in self.choices if "prototypes" in choice.sources)
 
     @property
     def num_optional(self) -> int:
         return int(self.selection_charges > 0)
 
     @property
-    def choices(self) -> tuple[tuple[tuple[str, ...], float, float], ...]:
-        """`candidates`, each as its sources in the order of `SOURCES`, its warp and its grain."""
+    def choices(self) -> tuple[Candidate, ...]:
+        """`candidates`, each with its sources in the order of `SOURCES`."""
         found = []
         for text in str(self.candidates).split(","):
             source, _, rest = text.strip().partition(":")
@@ -238,10 +248,11 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
             numbers = numbers_of("candidates", rest.replace(":", ","))
             for number in numbers:
                 _validate.real("candidates", number)
-            _validate.require(len(numbers) < 3 and min(numbers) >= 0, "candidates", text,
-                              "to be SOURCE:WARP or SOURCE:WARP:GRAIN with numbers >= 0")
-            warp, grain = (*numbers, 0.0)[:2]
-            found.append((tuple(sorted(parts, key=self.SOURCES.index)), warp, grain))
+            candidate = Candidate(tuple(sorted(parts, key=self.SOURCES.index)), *numbers[:3])
+            _validate.require(len(numbers) < 4 and min(numbers) >= 0 and candidate.erased <= 1, "candidates", text,
+                              "to be SOURCE:WARP, SOURCE:WARP:GRAIN or SOURCE:WARP:GRAIN:ERASED with numbers >= 0, "
+                              "ERASED <= 1")
+            found.append(candidate)
         return tuple(found)
 
 
@@ -464,12 +475,12 @@ class Fitted:
 
     def choose(self, candidate: int) -> None:
         """Sets the candidate that images are drawn from, by its place among the settings' choices."""
-        names, warp, grain = self._config.choices[candidate]
+        names, warp, grain, erased = self._config.choices[candidate]
         shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
         # Moves average over what prototypes have in single pixels, so that people see others, or these moved.
         alone = names == ("prototypes",)
         self._generator = warps.WarpedGenerator(
-            shape, sources, warp, grain, looking_warp=warp if alone else 0.0,
+            shape, sources, warp, grain, erased, looking_warp=warp if alone else 0.0,
             looking_sources=len(names) - ("prototypes" in names and not alone))
 
     def released(self) -> warps.WarpedGenerator:

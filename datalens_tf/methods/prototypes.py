@@ -14,8 +14,10 @@ The sensitivity is that of `MeanEmbedding`: whichever cell the public centres pu
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
 import warnings
+from collections.abc import Mapping
 
 from etils import epy
 
@@ -39,7 +41,7 @@ with epy.lazy_imports():
 if typing.TYPE_CHECKING:
     import pathlib
 
-_CENTRED_ON = 1000  # images of the Gaussians, whose mean in the networks is subtracted from what these see
+_SEEN = 3000  # images of the Gaussians, which say by how much what the networks see of the records is moved and scaled
 _PER_CELL = 100  # images of the Gaussians, on average, that a cell's centre and first prototypes come from
 _FEW = 0.25  # share of the mean size of a class's cells; smaller cells are left out
 
@@ -60,6 +62,9 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
     network_clip: float = setting(
         0.8, "Length that what a network sees is shortened to, in units of the median of the moments' images.",
         positive)
+    network_whitening: bool = setting(
+        True, "What networks see is scaled so that images of the moments vary within their classes by as much in all "
+        "directions. Otherwise what all classes share hides what tells them apart.")
     prototype_steps: int = setting(1000, "Steps of the fit of prototypes.", at_least(1))
     prototype_rate: float = setting(
         0.02, "How far pixels in [0, 1] are moved by a step of their fit: Adam's learning rate.", positive)
@@ -69,6 +74,9 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
     mirrored: bool = setting(
         True, "Half of the images of prototypes are mirrored if they are in colour, as suits photographs and not "
         "writing.")
+
+    BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
+        {**EmbeddingConfig.BEFORE, **MomentsConfig.BEFORE, "network_whitening": False})
 
     def _check(self) -> None:
         super()._check()
@@ -127,26 +135,30 @@ def plan(config: PrototypesConfig, gaussians: tf.Module, kept: pathlib.Path) -> 
     """
     seed, classes, cells = config.seed, config.data.num_classes, config.prototype_cells
     spec = {"seed": seed, "num_networks": config.num_networks, "filters": config.network_filters}
+    scales = "scales" if config.network_whitening else "lengths"
     if not kept.exists():
         images, labels = posing.draw(
             warps.WarpedGenerator(config.data.image_shape, [gaussians], 0.0), config.data,
-            rng.stream(seed, "prototypes"), max(_CENTRED_ON, classes * max(_PER_CELL * cells, config.num_prototypes)))
+            rng.stream(seed, "prototypes"), max(_SEEN, classes * max(_PER_CELL * cells, config.num_prototypes)))
         small = sum_questions.smaller(images, config.features_square)
         networks = untrained_networks.UntrainedNetworks.for_images(
-            small[:_CENTRED_ON].astype(np.float32) / 255, clip=config.network_clip, **spec)
+            small[:_SEEN].astype(np.float32) / 255, labels[:_SEEN] if config.network_whitening else None,
+            clip=config.network_clip, **spec)
         points = sum_questions.averaged(images, config.moments_square) / 255
         centres, start = zip(*(_cells(config, points[labels == label], small[labels == label])
                                for label in range(classes)))
         _files.atomic_write(kept, _files.npz_bytes({
-            "network_centres": networks.centres, "lengths": networks.lengths, "centres": np.stack(centres),
+            "network_centres": networks.centres, scales: networks.scales, "centres": np.stack(centres),
             "start": np.stack(start)}))
     count, shape = config.num_networks, config.features_data.image_shape
+    size = config.num_network_features // count
     arrays = _files.read_npz(kept, _files.exactly({
-        "network_centres": np.zeros((count, config.num_network_features // count), np.float32),
-        "lengths": np.zeros(count, np.float32), "centres": np.zeros((classes, cells, config.moments_dimension)),
+        "network_centres": np.zeros((count, size), np.float32),
+        scales: np.zeros((count, size, size) if config.network_whitening else count, np.float32),
+        "centres": np.zeros((classes, cells, config.moments_dimension)),
         "start": np.zeros((classes, cells, config.num_prototypes // cells, *shape), np.uint8)}))
     return Plan(networks=untrained_networks.UntrainedNetworks(
-        channels=config.data.image_shape[2], centres=arrays["network_centres"], lengths=arrays["lengths"], **spec),
+        channels=config.data.image_shape[2], centres=arrays["network_centres"], scales=arrays[scales], **spec),
         centres=arrays["centres"], start=arrays["start"])
 
 

@@ -42,7 +42,7 @@ _CLUSTERS: Plan = {
 # Colour pictures.
 _PROTOTYPES: Plan = {
     **_ONE_GAUSSIAN, **_NOTHING_CHOSEN, "mean_charges": 2, "covariance_charges": 13, "embedding_charges": 0,
-    "prototype_charges": 85, "candidates": "prototypes:1.5:0.1"}
+    "prototype_charges": 85, "share_covariance": True, "candidates": "prototypes:1.5:0.1:1"}
 
 # Fewer classes count as this many: there is more to say of each.
 _LEAST_CLASSES = 10

@@ -1,4 +1,4 @@
-"""Images of other generators, moved a little and with grain: a public prior on what pictures of things look like."""
+"""Images of other generators, moved a little, partly erased, and with grain: public priors on pictures of things."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,12 @@ NUM_MOVES = 6
 _SPREAD = (0.1, 0.1, 0.07, 0.07, 0.8 / 28, 0.8 / 28)
 # Pixels up to here are black.
 _BLACK = 0.02
+# The least and the largest share of the height, and of the width, that an erased rectangle has.
+_ERASED = (6 / 32, 16 / 32)
 
 
 class WarpedGenerator(tf.Module):
-    """Images of one of several equally likely generators, warped and with grain.
+    """Images of one of several equally likely generators, warped, with a rectangle erased, and with grain.
 
     Input shape: latents float32 [n, latent_dim] from N(0, 1), labels integer [n].
     Output shape: images float32 [n, H, W, C] in [0, 1].
@@ -26,27 +28,39 @@ class WarpedGenerator(tf.Module):
       warp: how far images are moved, in units of a handwritten digit's usual variation; 0 for not at all.
       grain: standard deviation of the noise on pixels, on average: an image's own is uniform from 0 to twice as much.
         Smooth images teach a classifier to rely on smoothness, which real images do not have. 0 for no grain.
+      erased: share of images that have a rectangle of one random colour somewhere, as in DeVries and Taylor, "Improved
+        Regularization of Convolutional Neural Networks with Cutout", 2017. Then no single part of an image is enough to
+        learn its class from. 0 for none.
       on_black: whether black pixels have grain. Sources whose backgrounds are not quite black show what they are.
-      looking_warp: how far images to look at are moved. They have no grain.
+      looking_warp: how far images to look at are moved. They have no grain, and nothing is erased.
       looking_sources: how many of the sources, the first ones, make images to look at; None for all.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], sources: Sequence[tf.Module], warp: float,
-                 grain: float = 0.0, on_black: bool = False, looking_warp: float = 0.0,
+                 grain: float = 0.0, erased: float = 0.0, on_black: bool = False, looking_warp: float = 0.0,
                  looking_sources: int | None = None, name: str | None = None):
         super().__init__(name=name)
         height, width, channels = image_shape
         self.image_shape, self.sources, self.warp, self.grain = (height, width, channels), list(sources), warp, grain
-        self.on_black, self.looking_warp, self.looking_sources = on_black, looking_warp, looking_sources
+        self.erased, self.on_black = erased, on_black
+        self.looking_warp, self.looking_sources = looking_warp, looking_sources
         self._of_sources = max(source.latent_dim for source in self.sources)
 
     @property
     def latent_dim(self) -> int:
-        """Normal numbers that an image is made of: the sources', the choice of a source, the moves, and the grain."""
-        return self._of_sources + 1 + NUM_MOVES + (1 + int(np.prod(self.image_shape)) if self.grain else 0)
+        """Normal numbers that an image is made of: the sources', the choice of a source, moves, rectangle and grain."""
+        return (self._of_sources + 1 + NUM_MOVES + self._of_rectangles
+                + (1 + int(np.prod(self.image_shape)) if self.grain else 0))
+
+    @property
+    def _of_rectangles(self) -> int:
+        return 5 + self.image_shape[2] if self.erased else 0
 
     def __call__(self, inputs, training: bool = False):
-        images, noise = self._warped(inputs, self.warp, len(self.sources))
+        images, numbers = self._warped(inputs, self.warp, len(self.sources))
+        rectangles, noise = tf.split(numbers, [self._of_rectangles, -1], axis=1)
+        if self.erased:
+            images = with_a_rectangle(images, _uniform(rectangles), self.erased)
         if self.grain:
             levels, noise = 2 * self.grain * _uniform(noise[:, 0]), tf.reshape(noise[:, 1:], tf.shape(images))
             images = grained(images, levels, noise, self.on_black)
@@ -57,7 +71,7 @@ class WarpedGenerator(tf.Module):
         return self._warped(inputs, self.looking_warp, self.looking_sources or len(self.sources))[0]
 
     def _warped(self, inputs, warp, count):
-        """Images of the first `count` sources, moved this far, before they get grain, and the latents of the grain."""
+        """Images of the first `count` sources, moved this far and no more than that, and the latents of the rest."""
         latents, labels = inputs
         coin, moves, noise = tf.split(latents[:, self._of_sources:], [1, NUM_MOVES, -1], axis=1)
         drawn = [source([latents[:, :source.latent_dim], labels], training=False) for source in self.sources[:count]]
@@ -88,6 +102,24 @@ def grained(images: tf.Tensor, levels: tf.Tensor, noise: tf.Tensor, on_black: bo
     """Images [n, H, W, C] with normal noise of these levels [n], also on black if `on_black`, cut off at 0 and 1."""
     noisy = tf.clip_by_value(images + levels[:, None, None, None] * noise, 0.0, 1.0)
     return noisy if on_black else tf.where(images > _BLACK, noisy, images)
+
+
+def with_a_rectangle(images: tf.Tensor, numbers: tf.Tensor, share: float) -> tf.Tensor:
+    """Images [n, H, W, C], this share of them with a rectangle of one colour.
+
+    `numbers` are from U(0, 1), [n, 5 + C]: whether there is a rectangle, its height, width and place, and its colour.
+    """
+    height, width = images.shape[1:3]
+    whether, tall, wide, down, across = tf.split(numbers[:, :5], 5, axis=1)
+    least, most = _ERASED
+
+    def inside(pixels, size, place):
+        extent = (least + (most - least) * size) * pixels
+        return tf.abs(tf.range(pixels, dtype=tf.float32) + 0.5 - extent / 2 - place * (pixels - extent)) <= extent / 2
+
+    rows = inside(height, tall, down) & (whether < share)
+    where = rows[:, :, None] & inside(width, wide, across)[:, None, :]
+    return tf.where(where[..., None], numbers[:, None, None, 5:], images)
 
 
 def _uniform(normal: tf.Tensor) -> tf.Tensor:

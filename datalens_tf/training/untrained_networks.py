@@ -1,7 +1,9 @@
 """Features of untrained convolutional networks, in which means of photographs are compared.
 
 Source: Zhao and Bilen, "Dataset Condensation with Distribution Matching", WACV 2023. They compare means of many images
-in the features of such networks, with new networks at every step. Here the same few networks see all records once.
+in the features of such networks, with new networks at every step. Here the same few networks see all records once. What
+varies most in them is what all classes share, such as light. Features are therefore scaled as in linear discriminant
+analysis (Fisher, 1936): synthetic images vary within their classes by as much in all directions.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ if typing.TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LAYERS = 3
+_RIDGE = 0.1  # of the mean variance, which is added to that of each direction
 _SHORTER = 1 - 1e-5  # so that no rounding makes features longer than they may be
 
 
@@ -30,8 +33,8 @@ class UntrainedNetworks:
     """Features of images in P untrained networks; everything is public.
 
     Each network is three times conv 3x3 - instance normalisation - ReLU - mean of 2x2. The mean output on synthetic
-    images is subtracted; the difference is divided by a length and shortened to 1. The features are those of all
-    networks, divided by sqrt(P), and at most 1 long. Differentiable.
+    images is subtracted; the difference is scaled, and shortened to 1. The features are those of all networks, divided
+    by sqrt(P), and at most 1 long. Differentiable.
 
     Attributes:
       seed: seed of the weights.
@@ -39,7 +42,8 @@ class UntrainedNetworks:
       filters: number of filters of each convolution.
       channels: number of channels of the images.
       centres: mean output of each network on synthetic images: float32 [P, D].
-      lengths: lengths that the differences are divided by: float32 [P].
+      scales: matrices that the differences are multiplied by: float32 [P, D, D]; or lengths that they are divided by,
+        float32 [P].
     """
 
     seed: int
@@ -47,21 +51,29 @@ class UntrainedNetworks:
     filters: int
     channels: int
     centres: NDArray[np.float32]
-    lengths: NDArray[np.float32]
+    scales: NDArray[np.float32]
 
     @classmethod
-    def for_images(cls, images: NDArray[np.float32], *, seed: int, num_networks: int, filters: int, clip: float
-                   ) -> UntrainedNetworks:
-        """Networks with centres of these synthetic images [n, H, W, C], and `clip` times their median lengths."""
+    def for_images(cls, images: NDArray[np.float32], labels: NDArray[np.integer] | None, *, seed: int,
+                   num_networks: int, filters: int, clip: float) -> UntrainedNetworks:
+        """Networks with centres of these synthetic images [n, H, W, C], and `clip` times their median length as 1.
+
+        With labels [n], the images vary within their classes by about as much in all directions.
+        """
         weights = [tf.constant(layer) for layer in _weights(seed, num_networks, filters, images.shape[-1])]
         seen = tf.function(_seen, autograph=False)
-        centres, lengths = [], []
+        centres, scales = [], []
         for network in range(num_networks):
             found = seen(tf.constant(images), [layer[network] for layer in weights]).numpy()
             centres.append(found.mean(0))
-            lengths.append(max(clip * float(np.median(np.linalg.norm(found - centres[-1], axis=1))), 1e-6))
+            scaled = found - centres[-1]
+            whitening = None if labels is None else _whitening(found, labels)
+            if whitening is not None:
+                scaled = scaled @ whitening
+            length = np.float32(max(clip * float(np.median(np.linalg.norm(scaled, axis=1))), 1e-6))
+            scales.append(length if whitening is None else whitening / length)
         return cls(seed=seed, num_networks=num_networks, filters=filters, channels=images.shape[-1],
-                   centres=np.stack(centres), lengths=np.array(lengths, np.float32))
+                   centres=np.stack(centres), scales=np.stack(scales))
 
     @property
     def num_features(self) -> int:
@@ -81,11 +93,12 @@ class UntrainedNetworks:
     def of_one(self) -> Callable[[tf.Tensor, tf.Tensor | int], tf.Tensor]:
         """Function of images and the number of a network: that network's features, float32 [n, D], at most 1 long."""
         weights = [tf.constant(layer) for layer in _weights(self.seed, self.num_networks, self.filters, self.channels)]
-        centres, lengths = tf.constant(self.centres), tf.constant(self.lengths)
+        centres, scales = tf.constant(self.centres), tf.constant(self.scales)
 
         def seen(images: tf.Tensor, network: tf.Tensor | int) -> tf.Tensor:
             raw = _seen(images, [tf.gather(layer, network) for layer in weights])
-            difference = (raw - tf.gather(centres, network)) / tf.gather(lengths, network)
+            difference, scale = raw - tf.gather(centres, network), tf.gather(scales, network)
+            difference = tf.matmul(difference, scale) if self.scales.ndim > 1 else difference / scale
             return _SHORTER * difference / tf.maximum(tf.norm(difference, axis=1, keepdims=True), 1.0)
 
         return seen
@@ -94,6 +107,17 @@ class UntrainedNetworks:
 def num_features(image_shape: tuple[int, int, int], num_networks: int, filters: int) -> int:
     """Number of features in so many networks of an image of this shape (H, W, C), H and W at least 8."""
     return num_networks * filters * (image_shape[0] >> _LAYERS) * (image_shape[1] >> _LAYERS)
+
+
+def _whitening(found: NDArray[np.float32], labels: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Matrix [D, D] by which features [n, D] have a variance of about 1 within classes, in all directions."""
+    own = found.astype(np.float64)
+    for label in np.unique(labels):
+        own[labels == label] -= own[labels == label].mean(0)
+    variances, directions = np.linalg.eigh(own.T @ own / len(own))
+    smaller = 1 / np.sqrt(np.maximum(variances, 0) + max(_RIDGE * variances.mean(), 1e-12))
+    whitening: NDArray[np.float32] = ((directions * smaller) @ directions.T).astype(np.float32)
+    return whitening
 
 
 def _weights(seed: int, num_networks: int, filters: int, channels: int) -> list[NDArray[np.float32]]:

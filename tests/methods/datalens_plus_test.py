@@ -457,7 +457,8 @@ def test_settings_from_before_there_was_a_plan_by_size_keep_their_meaning():
 
 @pytest.mark.parametrize("changes, message", [
     ({"candidates": "moments:-1"}, "candidates"), ({"candidates": "moments:0:-1"}, "candidates"),
-    ({"candidates": "moments:0:0.1:2"}, "candidates"), ({"candidates": "moments"}, "candidates"),
+    ({"candidates": "moments:0:0.1:2"}, "ERASED <= 1"), ({"candidates": "moments:0:0.1:1:1"}, "candidates"),
+    ({"candidates": "moments"}, "candidates"),
     ({"candidates": "other:1"}, "candidates='other:1' to be of SOURCE:WARP with commas"),
     ({"candidates": "moments:inf"}, "candidates"), ({"candidates": ""}, "candidates"),
     ({"selection_charges": 0}, "selection_charges"), ({"candidates": "both:1"}, "selection_charges"),

@@ -1,5 +1,7 @@
 """Prototypes: cells that are public, a fit that comes closer, and what it is told of the records."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -42,9 +44,20 @@ def test_a_plan_is_kept_and_is_read_again(plan, tmp_path):
     before = (tmp_path / "prototypes.npz").read_bytes()
     again = prototypes.plan(CONFIG, None, tmp_path / "prototypes.npz")  # Nothing is drawn.
     np.testing.assert_array_equal(again.start, plan.start)
-    np.testing.assert_array_equal(again.networks.lengths, plan.networks.lengths)
+    np.testing.assert_array_equal(again.networks.scales, plan.networks.scales)
     assert (tmp_path / "prototypes.npz").read_bytes() == before
     assert plan.start.shape == (CLASSES, CELLS, 3, *SHAPE) and plan.centres.shape == (CLASSES, CELLS, 8 * 8 * 3)
+
+
+def test_plans_of_runs_from_before_features_were_whitened_are_read_again(tmp_path):
+    """An unfinished run goes on with what its records were asked."""
+    old = CONFIG.replace(network_whitening=False)
+    made, again = (prototypes.plan(old, given, tmp_path / "prototypes.npz") for given in (gaussians(), None))
+    assert made.networks.scales.shape == (3,) and "lengths" in np.load(tmp_path / "prototypes.npz")
+    np.testing.assert_array_equal(again.networks.scales, made.networks.scales)
+    fields = json.loads(CONFIG.to_json())
+    del fields["network_whitening"]
+    assert DataLensPlusConfig.from_json(json.dumps(fields)) == old
 
 
 def test_first_prototypes_are_of_their_own_cell(plan):
@@ -133,8 +146,8 @@ def test_only_images_in_colour_are_mirrored(channels):
     config = CONFIG.replace(image_shape=(16, 16, channels))
     start = np.zeros((CLASSES, CELLS, 3, 16, 16, channels), np.uint8)
     networks = untrained_networks.UntrainedNetworks.for_images(
-        np.random.default_rng(0).random((9, 16, 16, channels)).astype(np.float32), seed=0, num_networks=3, filters=6,
-        clip=0.8)
+        np.random.default_rng(0).random((9, 16, 16, channels)).astype(np.float32), np.arange(9) % 3, seed=0,
+        num_networks=3, filters=6, clip=0.8)
     made = prototypes.Plan(networks=networks, centres=np.zeros((CLASSES, CELLS, 64 * channels)), start=start)
     student = prototypes.PrototypeStudent(
         config, made, 0.5, np.zeros((CLASSES * CELLS, config.num_network_features), np.float32),

@@ -30,12 +30,12 @@ def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
     """Colour has three times as many numbers as grey at one size, and images of any size at most 16 x 16 pixels."""
     def plan(shape, count):
         config = DataLensPlusConfig(image_shape=shape, num_classes=10).resolved(count)
-        return config.embedding_charges > 0, config.share_covariance
+        return config.embedding_charges > 0, config.prototype_charges > 0, config.share_covariance
 
     for shape in ((28, 28, 1), (32, 32, 3), (64, 64, 3)):
-        assert plan(shape, 5000) == (False, True) and plan(shape, 10_000) == (True, True)
-    assert plan((28, 28, 1), 15_000) == (True, False) and plan((32, 32, 3), 15_000) == (True, True)
-    assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (False, False)  # Prototypes are better.
+        assert plan(shape, 5000) == (False, False, True) and plan(shape, 10_000) == (True, False, True)
+    assert plan((28, 28, 1), 15_000) == (True, True, False) and plan((32, 32, 3), 15_000) == (True, False, True)
+    assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (False, True, True)
     assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
 
 
@@ -58,11 +58,11 @@ def test_few_classes_of_fewest_records_do_without_a_mean_of_all(num_classes, cha
 def test_few_classes_count_as_ten():
     def plan(num_classes, count):
         config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(count)
-        return config.embedding_charges > 0, config.share_covariance
+        return config.embedding_charges > 0, config.prototype_charges > 0, config.share_covariance
 
-    for count, expected in ((5000, (False, True)), (10_000, (True, True)), (25_000, (False, False))):
+    for count, expected in ((5000, (False, False, True)), (10_000, (True, False, True)), (25_000, (False, True, True))):
         assert plan(2, count) == plan(9, count) == plan(10, count) == expected
-    assert plan(20, 10_000) == (False, True)
+    assert plan(20, 10_000) == (False, False, True)
 
 
 @pytest.mark.parametrize("epsilon, num_records, num_classes, cells, count", [
@@ -73,7 +73,7 @@ def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(ep
     config = DataLensPlusConfig(epsilon=epsilon, image_shape=(32, 32, 3), num_classes=num_classes)
     resolved = config.resolved(num_records)
     assert (resolved.prototype_cells, resolved.num_prototypes) == (cells, count) and resolved.num_charges == 100
-    assert resolved.resolved(num_records) == resolved and resolved.choices == ((("prototypes",), 1.5, 0.1),)
+    assert resolved.resolved(num_records) == resolved and resolved.choices == ((("prototypes",), 1.5, 0.1, 1),)
     assert resolved.noise_multiplier == pytest.approx(config.replace(fixed_plan=True).resolved(50_000).noise_multiplier)
     private = config.replace(adjacency="add-or-remove-one", records_at_most=num_records).resolved(num_records)
     assert private.prototype_cells >= cells
@@ -89,8 +89,8 @@ def test_pictures_that_are_too_small_for_networks_have_no_prototypes(shape):
 
 def test_many_grey_pictures_get_all_three_sources_and_prototypes_that_suit_any_warp_that_may_be_chosen():
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
-    assert {sources for sources, _, _ in config.choices} == {("moments", "embedding", "prototypes")}
-    assert [warp for _, warp, _ in config.choices] == [0, 0.75, 1.5] and config.moved_prototypes == 0.75
+    assert {choice.sources for choice in config.choices} == {("moments", "embedding", "prototypes")}
+    assert [choice.warp for choice in config.choices] == [0, 0.75, 1.5] and config.moved_prototypes == 0.75
     assert config.replace(prototype_warp=0.0).moved_prototypes == 0 and config.resolved(60_000) == config
     assert config.num_prototypes == 100 and config.replace(num_classes=2).resolved(60_000) == config.replace(
         num_classes=2)

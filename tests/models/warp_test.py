@@ -1,4 +1,4 @@
-"""Warped images of a few sources: moved as named, within bounds, as likely from each, and with grain."""
+"""Warped images of a few sources: moved as named, within bounds, as likely from each, partly erased, with grain."""
 
 import numpy as np
 import pytest
@@ -33,9 +33,9 @@ def test_places_of_batches_are_warped_as_one_by_one():
         np.testing.assert_allclose(wanted, affine_warp(tf.constant(batch), maps), atol=1e-6)
 
 
-@pytest.mark.parametrize("grain", [0.0, 5.0])
-def test_warped_images_stay_within_bounds(grain):
-    made = WarpedGenerator(SHAPE, [generator()], 20.0, grain)
+@pytest.mark.parametrize("grain, erased", [(0.0, 0.0), (5.0, 0.0), (5.0, 0.5)])
+def test_warped_images_stay_within_bounds(grain, erased):
+    made = WarpedGenerator(SHAPE, [generator()], 20.0, grain, erased)
     images = made([latents(made, 200), tf.zeros([200], tf.int32)]).numpy()
     assert np.all(np.isfinite(images)) and images.min() >= 0 and images.max() <= 1
 
@@ -75,7 +75,7 @@ def test_sources_give_as_many_images_each(count, looking):
 
 
 def test_each_image_is_its_own_latents_and_label():
-    made = WarpedGenerator(SHAPE, [generator(3), generator(5)], 1.0, 0.2)
+    made = WarpedGenerator(SHAPE, [generator(3), generator(5)], 1.0, 0.2, 0.7)
     drawn, labels = latents(made, 6), tf.constant([0, 1, 0, 1, 1, 0])
     alone = [made([drawn[i:i + 1], labels[i:i + 1]])[0] for i in range(6)]
     np.testing.assert_allclose(made([drawn, labels]), alone, atol=1e-5)
@@ -89,6 +89,15 @@ class Grey(tf.Module):
     def __call__(self, inputs, training=False):
         halves = np.repeat(np.float32([[0.0], [0.5]]), SHAPE[1] // 2, 0).reshape(1, 1, -1, 1)
         return tf.broadcast_to(halves, [len(inputs[1]), *SHAPE])
+
+
+class Grey32(tf.Module):
+    """Grey all over, larger."""
+
+    latent_dim = 2
+
+    def __call__(self, inputs, training=False):
+        return tf.fill([len(inputs[1]), 32, 16, 3], 0.5)
 
 
 def test_grain_is_noise_of_each_images_own_level_where_there_is_something():
@@ -120,9 +129,30 @@ def test_grain_leaves_the_images_what_they_are():
     np.testing.assert_allclose(made([drawn, labels]), without([drawn[:, :without.latent_dim], labels]), atol=2e-3)
 
 
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_rectangles_of_one_colour_are_erased_from_a_share_of_the_images(share):
+    """Each is a rectangle with sides and places as named, of any colour, and all else is as it was."""
+    shape, source = (32, 16, 3), Grey32()
+    without, made = WarpedGenerator(shape, [source], 1.0), WarpedGenerator(shape, [source], 1.0, erased=share)
+    drawn, labels = latents(made, 2000), tf.zeros([2000], tf.int32)
+    before = without([drawn[:, :without.latent_dim], labels]).numpy()
+    images = made([drawn, labels]).numpy()
+    changed = np.any(images != before, 3)
+    rows, columns = changed.any(2), changed.any(1)
+    some = changed.any((1, 2))
+    assert abs(some.mean() - share) <= 6 * (share * (1 - share) / 2000)**0.5
+    np.testing.assert_array_equal(changed, rows[:, :, None] & columns[:, None, :])
+    assert np.all(np.abs(np.diff(rows[some].astype(int), axis=1, prepend=0, append=0)).sum(1) == 2)
+    assert {*rows[some].sum(1)} == {*range(6, 17)} and {*columns[some].sum(1)} <= {*range(3, 9)}
+    assert rows.any(0).all() and columns.any(0).all()
+    colours = np.array([image[where][[0, -1]] for image, where in zip(images[some], changed[some])])
+    np.testing.assert_array_equal(colours[:, 0], colours[:, 1])
+    np.testing.assert_allclose(colours[:, 0].mean(0), 0.5, atol=6 * (1 / 12 / some.sum())**0.5)
+
+
 @pytest.mark.parametrize("looking_warp", [0.0, 0.7])
-def test_images_to_look_at_are_the_same_without_grain_and_moved_less(looking_warp):
-    made = WarpedGenerator(SHAPE, [generator()], 1.0, 0.5, looking_warp=looking_warp)
+def test_images_to_look_at_are_the_same_without_grain_or_rectangle_and_moved_less(looking_warp):
+    made = WarpedGenerator(SHAPE, [generator()], 1.0, 0.5, 1.0, looking_warp=looking_warp)
     plain = WarpedGenerator(SHAPE, [generator()], looking_warp)
     numbers, labels = latents(made, 20), tf.constant(np.arange(20) % 2)
     looked_at = made.to_look_at([numbers, labels])

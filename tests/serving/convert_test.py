@@ -74,7 +74,7 @@ def test_tflite(generator, expected, tmp_path):
                                True, enlarge=2)], ids=["clusters", "enlarged", "prototypes"])
 def test_images_with_warp_and_grain_convert(source, tmp_path):
     """What DataLens+ exports is made of operations that both formats have."""
-    made = WarpedGenerator(SHAPE, [source()], 1.0, 0.1)
+    made = WarpedGenerator(SHAPE, [source()], 1.0, 0.1, 0.5)
     path = export_generator(made, tmp_path / "saved", latent_dim=made.latent_dim, latent_distribution="normal",
                             num_classes=2, class_names=["a", "b"], assets={"privacy.json": json.dumps(STATEMENT)})
     for name in ("x.onnx", "x.tflite"):

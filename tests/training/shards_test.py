@@ -83,7 +83,7 @@ def questions():
     data = tiny.CONFIG.data
     judges = [QuickClassifier((8, 8, 1), 3, seed).weights() for seed in range(2)]
     networks = UntrainedNetworks.for_images(
-        random.random((30, 8, 8, 1)).astype(np.float32), seed=0, num_networks=2, filters=4, clip=1.0)
+        random.random((30, 8, 8, 1)).astype(np.float32), np.arange(30) % 3, seed=0, num_networks=2, filters=4, clip=1.0)
     return [(means, sum_questions.Embeddings(
                 features=sum_questions.NetworkMap(networks=networks), num_rows=6,
                 points=sum_questions.Points(square=2, nearest_to=random.random((3, 2, 16))))),

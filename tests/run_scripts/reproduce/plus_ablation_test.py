@@ -40,13 +40,13 @@ def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_pat
         (100, epsilon, 7)}
     assert len({config.noise_multiplier for config in configs.values()}) == 1
     assert configs["whole"].replace(num_factors=default.num_factors, dataset=default.dataset) == script.whole(epsilon)
-    assert all(warp == 0 for _, warp, _ in configs["no_warp"].choices)
-    assert all(grain == 0 for _, _, grain in configs["no_grain"].choices)
+    assert all(choice.warp == 0 for choice in configs["no_warp"].choices)
+    assert all(choice.grain == 0 for choice in configs["no_grain"].choices)
     assert configs["means_alone"].num_clusters == 1 and configs["means_alone"].mean_charges == 97
     if epsilon < 5:
         assert configs["no_embedding"].embedding_charges == 0 and configs["no_choice"].selection_charges == 0
         assert configs["no_prototypes"].prototype_charges == 0 and configs["moments_alone"].covariance_charges == 83
-        assert {sources for sources, _, _ in configs["no_moments"].choices} == {("embedding",)}
+        assert {choice.sources for choice in configs["no_moments"].choices} == {("embedding",)}
     else:
         assert configs["no_clusters"].num_clusters == 1
 
