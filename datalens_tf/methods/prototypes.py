@@ -72,8 +72,8 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
         None, "How far prototypes are moved at random in each step of their fit. With none, the mean of their "
         "candidates' warps.", at_least(0))
     mirrored: bool = setting(
-        True, "Half of the images of prototypes are mirrored if they are in colour, as suits photographs and not "
-        "writing.")
+        True, "If they are in colour, half of the images of prototypes are mirrored, and networks see each image "
+        "together with its mirror image, as suits photographs and not writing.")
 
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
         {**EmbeddingConfig.BEFORE, **MomentsConfig.BEFORE, "network_whitening": False})
@@ -87,6 +87,11 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
                               "to be of 8 x 8 pixels at least, for the untrained networks of prototypes")
 
     @property
+    def mirrors(self) -> bool:
+        """Whether images and their mirror images are as likely: for photographs, which are in colour."""
+        return self.mirrored and self.data.image_shape[2] > 1
+
+    @property
     def num_network_features(self) -> int:
         """Numbers that all untrained networks see of an image."""
         return untrained_networks.num_features(self.features_data.image_shape, self.num_networks, self.network_filters)
@@ -98,7 +103,8 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
         Convolutions with so few filters are slower than products of matrices.
         """
         (height, width, channels), filters = self.features_data.image_shape, self.network_filters
-        return 4 * 9e-9 * height * width * filters * (channels + filters / 4 + filters / 16)
+        views = 1 + (self.mirrors and self.network_whitening)
+        return views * 4 * 9e-9 * height * width * filters * (channels + filters / 4 + filters / 16)
 
     def prototype_mechanism(self) -> sums.Maker:
         """Maker of the mechanism of this release. The settings must be resolved."""
@@ -134,7 +140,10 @@ def plan(config: PrototypesConfig, gaussians: tf.Module, kept: pathlib.Path) -> 
     They are kept in the file `kept`: a resumed run must use the same ones as the release.
     """
     seed, classes, cells = config.seed, config.data.num_classes, config.prototype_cells
-    spec = {"seed": seed, "num_networks": config.num_networks, "filters": config.network_filters}
+    # Networks whose features are not whitened see no mirror images either, as in runs from before they were.
+    spec: dict[str, typing.Any] = {
+        "seed": seed, "num_networks": config.num_networks, "filters": config.network_filters,
+        "mirrored": config.mirrors and config.network_whitening}
     scales = "scales" if config.network_whitening else "lengths"
     if not kept.exists():
         images, labels = posing.draw(
@@ -185,7 +194,7 @@ class PrototypeStudent:
     """
 
     def __init__(self, config: PrototypesConfig, plan: Plan, warp: float, means: np.ndarray, counts: np.ndarray):
-        self._mirrored, self._warp = config.mirrored and config.data.image_shape[2] > 1, warp
+        self._warp = warp
         self._config, self._cells, self._own = config, plan.start.shape[:2], plan.start.shape[2]
         sizes = counts.reshape(self._cells)
         self._sizes = np.where(sizes < _FEW * sizes.mean(1, keepdims=True), 0.0, sizes)
@@ -207,7 +216,7 @@ class PrototypeStudent:
     def _train_step(self, network, moves, coins):
         with tf.GradientTape() as tape:
             images = self._images
-            if self._mirrored:
+            if self._config.mirrors:
                 images = models.mirrored(images, coins[:, :, None, None])
             maps = warps.matrices(self._warp * moves, tuple(images.shape[1:]))
             seen = self._seen(warps.affine_warp(images, maps), network)
@@ -222,7 +231,7 @@ class PrototypeStudent:
         shape, images = self._config.data.image_shape, self._images
         table = np.round(255 * images.numpy()).astype(np.uint8).reshape(self._cells[0], -1, *images.shape[1:])
         return models.PrototypeGenerator(shape, table, np.repeat(self._sizes, self._own, axis=1),
-                                         self._mirrored, self._config.features_square)
+                                         self._config.mirrors, self._config.features_square)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, uint8 [Y, per_class, H, W, C], one row per class."""

@@ -32,15 +32,16 @@ _SHORTER = 1 - 1e-5  # so that no rounding makes features longer than they may b
 class UntrainedNetworks:
     """Features of images in P untrained networks; everything is public.
 
-    Each network is three times conv 3x3 - instance normalisation - ReLU - mean of 2x2. The mean output on synthetic
-    images is subtracted; the difference is scaled, and shortened to 1. The features are those of all networks, divided
-    by sqrt(P), and at most 1 long. Differentiable.
+    Each network is three times conv 3x3 - instance normalisation - ReLU - mean of 2x2, or the mean of this over the
+    image and its mirror image. The mean output on synthetic images is subtracted; the difference is scaled, and
+    shortened to 1. The features are those of all networks, divided by sqrt(P), and at most 1 long. Differentiable.
 
     Attributes:
       seed: seed of the weights.
       num_networks: number of networks P.
       filters: number of filters of each convolution.
       channels: number of channels of the images.
+      mirrored: whether each image is seen together with its mirror image.
       centres: mean output of each network on synthetic images: float32 [P, D].
       scales: matrices that the differences are multiplied by: float32 [P, D, D]; or lengths that they are divided by,
         float32 [P].
@@ -50,12 +51,13 @@ class UntrainedNetworks:
     num_networks: int
     filters: int
     channels: int
+    mirrored: bool
     centres: NDArray[np.float32]
     scales: NDArray[np.float32]
 
     @classmethod
     def for_images(cls, images: NDArray[np.float32], labels: NDArray[np.integer] | None, *, seed: int,
-                   num_networks: int, filters: int, clip: float) -> UntrainedNetworks:
+                   num_networks: int, filters: int, clip: float, mirrored: bool = False) -> UntrainedNetworks:
         """Networks with centres of these synthetic images [n, H, W, C], and `clip` times their median length as 1.
 
         With labels [n], the images vary within their classes by about as much in all directions.
@@ -64,7 +66,7 @@ class UntrainedNetworks:
         seen = tf.function(_seen, autograph=False)
         centres, scales = [], []
         for network in range(num_networks):
-            found = seen(tf.constant(images), [layer[network] for layer in weights]).numpy()
+            found = seen(tf.constant(images), [layer[network] for layer in weights], mirrored).numpy()
             centres.append(found.mean(0))
             scaled = found - centres[-1]
             whitening = None if labels is None else _whitening(found, labels)
@@ -73,7 +75,7 @@ class UntrainedNetworks:
             length = np.float32(max(clip * float(np.median(np.linalg.norm(scaled, axis=1))), 1e-6))
             scales.append(length if whitening is None else whitening / length)
         return cls(seed=seed, num_networks=num_networks, filters=filters, channels=images.shape[-1],
-                   centres=np.stack(centres), scales=np.stack(scales))
+                   mirrored=mirrored, centres=np.stack(centres), scales=np.stack(scales))
 
     @property
     def num_features(self) -> int:
@@ -96,7 +98,7 @@ class UntrainedNetworks:
         centres, scales = tf.constant(self.centres), tf.constant(self.scales)
 
         def seen(images: tf.Tensor, network: tf.Tensor | int) -> tf.Tensor:
-            raw = _seen(images, [tf.gather(layer, network) for layer in weights])
+            raw = _seen(images, [tf.gather(layer, network) for layer in weights], self.mirrored)
             difference, scale = raw - tf.gather(centres, network), tf.gather(scales, network)
             difference = tf.matmul(difference, scale) if self.scales.ndim > 1 else difference / scale
             return _SHORTER * difference / tf.maximum(tf.norm(difference, axis=1, keepdims=True), 1.0)
@@ -130,8 +132,10 @@ def _weights(seed: int, num_networks: int, filters: int, channels: int) -> list[
     return found
 
 
-def _seen(images: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Features of images [n, H, W, C] in [0, 1] in one network: float32 [n, D]."""
+def _seen(images: tf.Tensor, weights: Sequence[tf.Tensor], mirrored: bool) -> tf.Tensor:
+    """Features of images [n, H, W, C] in [0, 1] in one network, or of each with its mirror image: float32 [n, D]."""
+    if mirrored:
+        return (_seen(images, weights, False) + _seen(tf.reverse(images, [2]), weights, False)) / 2
     maps = 4.0 * (images - 0.5)
     for layer in weights:
         maps = tf.nn.conv2d(maps, layer, 1, "SAME")

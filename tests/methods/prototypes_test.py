@@ -45,6 +45,7 @@ def test_a_plan_is_kept_and_is_read_again(plan, tmp_path):
     again = prototypes.plan(CONFIG, None, tmp_path / "prototypes.npz")  # Nothing is drawn.
     np.testing.assert_array_equal(again.start, plan.start)
     np.testing.assert_array_equal(again.networks.scales, plan.networks.scales)
+    assert again.networks.mirrored and plan.networks.mirrored
     assert (tmp_path / "prototypes.npz").read_bytes() == before
     assert plan.start.shape == (CLASSES, CELLS, 3, *SHAPE) and plan.centres.shape == (CLASSES, CELLS, 8 * 8 * 3)
 
@@ -53,7 +54,8 @@ def test_plans_of_runs_from_before_features_were_whitened_are_read_again(tmp_pat
     """An unfinished run goes on with what its records were asked."""
     old = CONFIG.replace(network_whitening=False)
     made, again = (prototypes.plan(old, given, tmp_path / "prototypes.npz") for given in (gaussians(), None))
-    assert made.networks.scales.shape == (3,) and "lengths" in np.load(tmp_path / "prototypes.npz")
+    assert made.networks.scales.shape == (3,) and not made.networks.mirrored
+    assert "lengths" in np.load(tmp_path / "prototypes.npz")
     np.testing.assert_array_equal(again.networks.scales, made.networks.scales)
     fields = json.loads(CONFIG.to_json())
     del fields["network_whitening"]
@@ -152,4 +154,4 @@ def test_only_images_in_colour_are_mirrored(channels):
     student = prototypes.PrototypeStudent(
         config, made, 0.5, np.zeros((CLASSES * CELLS, config.num_network_features), np.float32),
         np.ones(CLASSES * CELLS))
-    assert student.released()._mirrored == (channels == 3)
+    assert student.released()._mirrored == config.mirrors == (channels == 3)

@@ -81,6 +81,18 @@ def test_whitened_features_vary_as_much_in_all_directions_and_tell_classes_apart
     assert apart[1] > apart[0] + 0.05 and spreads[1] < 0.5 * spreads[0]
 
 
+def test_images_are_seen_together_with_their_mirror_images():
+    made = UntrainedNetworks.for_images(
+        images(200), LABELS, seed=3, num_networks=2, filters=5, clip=0.9, mirrored=True)
+    plain = dataclasses.replace(made, mirrored=False, scales=made.scales / 1e3)  # without clipping
+    drawn = images(7, seed=6)
+    seen = dataclasses.replace(plain, mirrored=True).made()(tf.constant(drawn)).numpy()
+    straight, turned = (plain.made()(tf.constant(view)).numpy() for view in (drawn, drawn[:, :, ::-1]))
+    np.testing.assert_allclose(seen, (straight + turned) / 2, atol=1e-6)
+    assert np.abs(straight - turned).max() > 1e-4
+    assert np.linalg.norm(made.made()(tf.constant(1e3 * drawn)).numpy().astype(np.float64), axis=1).max() <= 1
+
+
 def test_images_of_one_colour_are_seen_without_a_division_by_zero():
     same = np.full((20, *SHAPE), 0.5, np.float32)
     networks = UntrainedNetworks.for_images(same, LABELS[:20], seed=0, num_networks=2, filters=4, clip=1.0)
