@@ -35,14 +35,16 @@ _WITH_AN_EMBEDDING: Plan = {
 _THREE_SOURCES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 3, "covariance_charges": 35, "prototype_charges": 30, "embedding_charges": 30,
     "selection_charges": 2, "num_networks": 16, "prototype_steps": 500, "prototype_cells": 1,
+    "network_whitening": False,
     "candidates": ",".join(f"moments+embedding+prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
 _CLUSTERS: Plan = {
     "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
     "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
 # Colour pictures.
 _PROTOTYPES: Plan = {
-    **_ONE_GAUSSIAN, **_NOTHING_CHOSEN, "mean_charges": 2, "covariance_charges": 13, "embedding_charges": 0,
-    "prototype_charges": 85, "share_covariance": True, "candidates": "prototypes:1.5:0.1:1"}
+    **_ONE_GAUSSIAN, **_NOTHING_CHOSEN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True,
+    "embedding_charges": 0, "prototype_charges": 85, "num_networks": 16, "prototype_steps": 600,
+    "candidates": "prototypes:1.5:0.1:1"}
 
 # Fewer classes count as this many: there is more to say of each.
 _LEAST_CLASSES = 10
