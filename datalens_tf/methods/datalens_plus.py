@@ -77,7 +77,7 @@ _LARGEST = 2 * 2**30  # bytes that all classes' covariances may take, and as man
 
 
 class Candidate(typing.NamedTuple):
-    """What images may be made of: equally many of each source, moved this far, grained, and partly erased."""
+    """Sources with equally many images each; how far images are moved, their grain, and the share with a rectangle."""
 
     sources: tuple[str, ...]
     warp: float

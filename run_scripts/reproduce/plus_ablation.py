@@ -78,8 +78,14 @@ def flags_of(part: str, epsilon: float) -> list[str]:
         return []
     made = whole(epsilon).replace(**changes, noise_multiplier=None)
     defaults = DEFAULTS(epsilon=epsilon, image_shape=made.image_shape, num_classes=made.num_classes)
-    return [f"--{field.name}={getattr(made, field.name)}" for field in dataclasses.fields(made)
+    return [_flag(field.name, getattr(made, field.name)) for field in dataclasses.fields(made)
             if getattr(made, field.name) != getattr(defaults, field.name)]
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no_{name}"
+    return f"--{name}={value}"
 
 
 def main() -> None:

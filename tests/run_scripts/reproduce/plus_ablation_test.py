@@ -31,9 +31,11 @@ def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_pat
     script.main()
     default, configs = DataLensPlusConfig(epsilon=epsilon), {}
     for name, train in calls:
-        given = dict(word.removeprefix("--").split("=") for word in train)
+        switched = {word.removeprefix("--no_"): "0" for word in train if "=" not in word}
+        given = switched | dict(word.removeprefix("--").split("=") for word in train if "=" in word)
         configs[name.removesuffix(f"_mnist_eps{epsilon:g}_seed0")] = default.replace(**{
-            name: value if name in ("method", "dataset", "candidates") else float(value) if "." in value else int(value)
+            name: value if name in ("method", "dataset", "candidates") else float(value) if "." in value
+            else bool(int(value)) if name in switched else int(value)
             for name, value in given.items()}, image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
     assert configs.keys() == script.parts_of(epsilon).keys()
     assert {(config.num_charges, config.epsilon, config.num_factors) for config in configs.values()} == {
