@@ -35,7 +35,6 @@ _WITH_AN_EMBEDDING: Plan = {
 _THREE_SOURCES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 3, "covariance_charges": 35, "prototype_charges": 30, "embedding_charges": 30,
     "selection_charges": 2, "num_networks": 16, "prototype_steps": 500, "prototype_cells": 1,
-    "network_whitening": False,
     "candidates": ",".join(f"moments+embedding+prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
 _CLUSTERS: Plan = {
     "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
