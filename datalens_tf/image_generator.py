@@ -262,8 +262,8 @@ class ImageGenerator:
           label: a class, by name or number, or several classes, which are taken in turn; None for all classes, as
             equally often as possible, in random order.
           seed: makes the draw reproducible.
-          looking: whether images are for people, without the moves and the grain that some generators add for
-            classifiers to learn from.
+          looking: whether images are for people, without the moves, grain and rectangles that some generators
+            add for classifiers to learn from.
 
         Raises:
           InvalidArgumentError: there is no such class, or nothing was fitted.

@@ -139,8 +139,8 @@ class Drawers:
 
     Attributes:
       training: images for classifiers to learn from.
-      looking: images for people, without the moves and the grain that are there for classifiers; `training` itself
-        where the generator has no others.
+      looking: images for people, without the moves, grain and rectangles that are there for classifiers; `training`
+        itself where the generator has no others.
       class_names: names of the labels.
     """
 

@@ -16,15 +16,14 @@ if typing.TYPE_CHECKING:
 Plan = dict[str, typing.Any]
 
 _ONE_GAUSSIAN: Plan = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0}
-_NOTHING_CHOSEN: Plan = {"selection_charges": 0}
 # Few records. All classes share a mean and a covariance; cheaper fits and choices are good enough.
 _SHARING: Plan = {**_ONE_GAUSSIAN, "share_covariance": True, "moments_side": 16}
 _MOMENTS_ALONE: Plan = {
     **_SHARING, "centre_charges": 5, "mean_charges": 55, "covariance_charges": 36, "embedding_charges": 0,
     "selection_charges": 4, "selection_images": 6000,
     "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
-_WITHOUT_A_CHOICE: Plan = _MOMENTS_ALONE | _NOTHING_CHOSEN | {
-    "mean_charges": 57, "covariance_charges": 38, "candidates": "moments:0.75:0.15"}
+_WITHOUT_A_CHOICE: Plan = _MOMENTS_ALONE | {
+    "mean_charges": 57, "covariance_charges": 38, "selection_charges": 0, "candidates": "moments:0.75:0.15"}
 _OF_FEW_CLASSES: Plan = _WITHOUT_A_CHOICE | {
     "centre_charges": 0, "mean_charges": 50, "covariance_charges": 50, "candidates": "moments:1:0.15"}
 _WITH_AN_EMBEDDING: Plan = {
@@ -41,8 +40,8 @@ _CLUSTERS: Plan = {
     "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
 # Colour pictures.
 _PROTOTYPES: Plan = {
-    **_ONE_GAUSSIAN, **_NOTHING_CHOSEN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True,
-    "embedding_charges": 0, "prototype_charges": 85, "num_networks": 16, "prototype_steps": 600,
+    **_ONE_GAUSSIAN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True, "embedding_charges": 0,
+    "prototype_charges": 85, "selection_charges": 0, "num_networks": 16, "prototype_steps": 600,
     "candidates": "prototypes:1.5:0.1:1"}
 
 # Fewer classes count as this many: there is more to say of each.

@@ -50,7 +50,7 @@ def export_generator(generator: Callable[..., tf.Tensor], directory: PathLike, *
     | `from_latents` | `latents` float32 [n, z], `labels` int64 [n] | `images` float32 [n, H, W, C] in [0, 1] |
     | `generate` | `num_samples` int64 [], `seed` int64 [], -1 (the default) for fresh images | `images` uint8 \
       [num_samples, H, W, C] and `labels` int64 [num_samples], as equally many of each class as possible |
-    | `looking` | as `sample` | the same without moves and grain, of generators that add some; see \
+    | `looking` | as `sample` | the same without moves, grain and rectangles, of generators that add some; see \
       `--for looking` |
     | `describe` | `name` string [n], names of JSON files in `assets.extra` | `text` string [n], what they say |
 
@@ -181,7 +181,7 @@ class LoadedGenerator:
         Args:
           labels: integers in [0, num_classes), [n].
           seed: makes the images reproducible: image i is a function of label i, i and the seed. None: fresh images.
-          looking: leaves out the moves and the grain that some generators add for classifiers to learn from.
+          looking: leaves out the moves, grain and rectangles that some generators add for classifiers to learn from.
 
         Returns:
           uint8 [n, H, W, C].
