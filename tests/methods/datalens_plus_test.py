@@ -363,7 +363,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
             with pytest.raises(TrainingInterrupted, match="Interrupted after step 1 of 5"):
                 run.fit(data.images, data.labels)
         self.make(tmp_path, **PROTOTYPES).fit(data.images, data.labels)
-        assert drawn.count(prototypes._CENTRED_ON) == 1
+        assert drawn.count(prototypes._SEEN) == 1
 
     def test_the_statement_tells_of_networks_and_cells(self, tmp_path):
         data = tiny.dataset()
