@@ -13,8 +13,8 @@ Each release consists of sums over all records with Gaussian noise, and is made 
 4. For each of a few classifiers that saw synthetic images only, how many more records it gets right than wrong
    (`CorrectCounts`).
 
-Before 3, what untrained networks see of each class is released (see `prototypes`). For many colour pictures this
-release takes the place of 3 and 4. How much noise hides decides what is released, and at what cost (`signal_plans`).
+How much noise hides decides what is released, and at what cost (`signal_plans`). With many records, what untrained
+networks see of each class is released instead of 3 (see `prototypes`), and for colour pictures instead of 4 as well.
 
 Three sources of images, which can be mixed: the Gaussians that 1 and 2 describe, without the directions that noise
 alone would explain (`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and

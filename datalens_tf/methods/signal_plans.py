@@ -30,11 +30,11 @@ _WITH_AN_EMBEDDING: Plan = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-# Grey pictures. Prototypes that are one of three sources need less time for as much.
-_THREE_SOURCES: Plan = {
-    **_ONE_GAUSSIAN, "mean_charges": 3, "covariance_charges": 35, "prototype_charges": 30, "embedding_charges": 30,
+# Grey pictures. Prototypes that are one of two sources need less time for as much.
+_TWO_SOURCES: Plan = {
+    **_ONE_GAUSSIAN, "mean_charges": 3, "covariance_charges": 35, "prototype_charges": 60, "embedding_charges": 0,
     "selection_charges": 2, "num_networks": 16, "prototype_steps": 500, "prototype_cells": 1,
-    "candidates": ",".join(f"moments+embedding+prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
+    "candidates": ",".join(f"moments+prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
 _CLUSTERS: Plan = {
     "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
     "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
@@ -50,8 +50,8 @@ _LEAST_CLASSES = 10
 _CENTRED = 4
 # Below this mu n, shares of right answers have noise of two points or more, as much as a choice would gain.
 _CHOOSES = 433.0
-# From the first signal on, embeddings pay. From the second on, each class has a covariance of its own: that of grey
-# images, which have _NUMBERS numbers at half the resolution.
+# From the first signal on, embeddings pay. From the second on, prototypes pay more, and each class of grey images has a
+# covariance of its own; the second is for their _NUMBERS numbers at half the resolution.
 _EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
 # From this signal on, clusters pay, and nothing beside them does.
 _CLUSTERED = 5000.0
@@ -86,7 +86,7 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
     if signal >= _CLUSTERED:
         return _CLUSTERS
     if min(config.features_data.image_shape[:2]) >= _DETAILED:
-        return _THREE_SOURCES | {"num_prototypes": _num_prototypes(classes)}
+        return _TWO_SOURCES | {"num_prototypes": _num_prototypes(classes)}
     return None
 
 

@@ -25,7 +25,7 @@ from datalens_tf.methods.registry import config_class
 from datalens_tf.training.results import result_file
 
 DEFAULTS = config_class(PLUS)
-_ALL = "moments+embedding+prototypes"
+_BOTH = "moments+prototypes"
 
 
 def _warped(source: str) -> str:
@@ -38,17 +38,14 @@ _MEANS_ALONE = _MOMENTS_ALONE | _ONE_GAUSSIAN | {"mean_charges": 97, "covariance
 # Part -> what is changed: for a small budget, and for one that pays for clusters.
 SMALL = {
     "whole": {},
-    "no_warp": {"candidates": f"{_ALL}:0:0.15", "selection_charges": 0, "covariance_charges": 37},
-    "no_grain": {"candidates": f"{_ALL}:0,{_ALL}:0.75,{_ALL}:1.5"},
-    "no_choice": {"candidates": f"{_ALL}:1.5:0.15", "selection_charges": 0, "covariance_charges": 37},
-    "no_learned_features": {"learned_share": 0.0},
-    "learned_features_alone": {"learned_share": 1.0},
-    "no_embedding": {"candidates": _warped("moments+prototypes"), "embedding_charges": 0, "mean_charges": 4,
-                     "covariance_charges": 40, "prototype_charges": 54},
-    "no_prototypes": {"candidates": _warped("moments+embedding"), "prototype_charges": 0, "mean_charges": 6,
-                      "covariance_charges": 34, "embedding_charges": 58},
-    "no_moments": {"candidates": _warped("embedding"), "learned_share": 0.0, "prototype_charges": 0,
-                   "embedding_charges": 98, "mean_charges": 0, "covariance_charges": 0},
+    "no_warp": {"candidates": f"{_BOTH}:0:0.15", "selection_charges": 0, "covariance_charges": 37},
+    "no_grain": {"candidates": f"{_BOTH}:0,{_BOTH}:0.75,{_BOTH}:1.5"},
+    "no_choice": {"candidates": f"{_BOTH}:1.5:0.15", "selection_charges": 0, "covariance_charges": 37},
+    "an_embedding_beside": {"candidates": _warped(f"{_BOTH}+embedding"), "prototype_charges": 30,
+                            "embedding_charges": 30},
+    "an_embedding_instead": {"candidates": _warped("moments+embedding"), "prototype_charges": 0, "mean_charges": 6,
+                             "covariance_charges": 34, "embedding_charges": 58},
+    "no_moments": {"candidates": _warped("prototypes")},
     "moments_alone": _MOMENTS_ALONE | {"mean_charges": 15, "covariance_charges": 83},
     "means_alone": _MEANS_ALONE,
 }

@@ -20,10 +20,10 @@ def test_few_records_for_the_budget_get_another_plan(epsilon, num_records, num_c
     assert resolved.noise_multiplier == pytest.approx(config.resolved(10**6).noise_multiplier)
 
 
-def test_with_the_fewest_records_there_is_no_embedding():
+def test_an_embedding_is_for_records_that_are_neither_fewest_nor_many():
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
     embedded = [config.resolved(count).embedding_charges > 0 for count in (1000, 3000, 10_000, 60_000)]
-    assert embedded == [False, False, True, True]
+    assert embedded == [False, False, True, False]
 
 
 def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
@@ -34,7 +34,7 @@ def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
 
     for shape in ((28, 28, 1), (32, 32, 3), (64, 64, 3)):
         assert plan(shape, 5000) == (False, False, True) and plan(shape, 10_000) == (True, False, True)
-    assert plan((28, 28, 1), 15_000) == (True, True, False) and plan((32, 32, 3), 15_000) == (True, False, True)
+    assert plan((28, 28, 1), 15_000) == (False, True, False) and plan((32, 32, 3), 15_000) == (True, False, True)
     assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (False, True, True)
     assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
 
@@ -87,9 +87,9 @@ def test_pictures_that_are_too_small_for_networks_have_no_prototypes(shape):
     assert (many.prototype_charges, many.num_clusters) == (0, 16)
 
 
-def test_many_grey_pictures_get_all_three_sources_and_prototypes_that_suit_any_warp_that_may_be_chosen():
+def test_many_grey_pictures_get_two_sources_and_prototypes_that_suit_any_warp_that_may_be_chosen():
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
-    assert {choice.sources for choice in config.choices} == {("moments", "embedding", "prototypes")}
+    assert {choice.sources for choice in config.choices} == {("moments", "prototypes")}
     assert [choice.warp for choice in config.choices] == [0, 0.75, 1.5] and config.moved_prototypes == 0.75
     assert config.replace(prototype_warp=0.0).moved_prototypes == 0 and config.resolved(60_000) == config
     assert config.num_prototypes == 100 and config.replace(num_classes=2).resolved(60_000) == config.replace(
@@ -116,6 +116,6 @@ def test_where_noise_hides_little_grey_pictures_get_clusters(epsilon, num_record
     """That depends on the budget and on the number of records: many records make up for a small budget."""
     config = preset("fashion_mnist", epsilon, "datalens_plus").replace(image_shape=(28, 28, 1), num_classes=10)
     resolved = config.resolved(num_records)
-    assert resolved.num_clusters == clusters and (resolved.embedding_charges == 0) == (clusters > 1)
+    assert resolved.num_clusters == clusters and (resolved.prototype_charges == 0) == (clusters > 1)
     assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
     assert (resolved.epsilon, resolved.dataset) == (epsilon, "fashion_mnist")

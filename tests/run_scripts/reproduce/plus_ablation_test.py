@@ -46,19 +46,19 @@ def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_pat
     assert all(choice.grain == 0 for choice in configs["no_grain"].choices)
     assert configs["means_alone"].num_clusters == 1 and configs["means_alone"].mean_charges == 97
     if epsilon < 5:
-        assert configs["no_embedding"].embedding_charges == 0 and configs["no_choice"].selection_charges == 0
-        assert configs["no_prototypes"].prototype_charges == 0 and configs["moments_alone"].covariance_charges == 83
-        assert {choice.sources for choice in configs["no_moments"].choices} == {("embedding",)}
+        assert configs["an_embedding_instead"].prototype_charges == configs["no_choice"].selection_charges == 0
+        assert configs["moments_alone"].covariance_charges == 83 and configs["whole"].embedding_charges == 0
+        assert {choice.sources for choice in configs["no_moments"].choices} == {("prototypes",)}
     else:
         assert configs["no_clusters"].num_clusters == 1
 
 
 def test_a_part_that_this_budget_does_not_have_is_refused(script, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "10",
-                                      "--parts", "no_embedding"])
+                                      "--parts", "no_moments"])
     with pytest.raises(SystemExit):
         script.main()
-    assert "at epsilon 10, got no_embedding" in capsys.readouterr().err
+    assert "at epsilon 10, got no_moments" in capsys.readouterr().err
 
 
 def test_the_table_has_the_epsilon_of_each_runs_own_statement(script, tmp_path):
