@@ -55,10 +55,10 @@ def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_pat
 
 def test_a_part_that_this_budget_does_not_have_is_refused(script, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["plus_ablation.py", "--runs_dir", str(tmp_path), "--epsilon", "10",
-                                      "--parts", "no_moments"])
+                                      "--parts", "no_choice"])
     with pytest.raises(SystemExit):
         script.main()
-    assert "at epsilon 10, got no_moments" in capsys.readouterr().err
+    assert "at epsilon 10, got no_choice" in capsys.readouterr().err
 
 
 def test_the_table_has_the_epsilon_of_each_runs_own_statement(script, tmp_path):
