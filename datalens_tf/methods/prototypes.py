@@ -1,14 +1,19 @@
 """Prototypes: a few images of each class that look to untrained networks as its records do, on average.
 
-There is one release: per class, the sum of what many untrained networks see of its images, and their number
-(`MeanEmbedding`). Where there is little noise, the release is per cell of a class. A cell has one of a few centres, and
-the records whose image at half the resolution, or less, is nearest to this centre. K-means finds the centres among
+The main release is, per class, the sum of what many untrained networks see of its images, and their number
+(`MeanEmbedding`). Where there is little noise, it is per cell of a class. A cell has one of a few centres, and the
+records whose image at half the resolution, or less, is nearest to this centre. K-means finds the centres among
 images of the Gaussians that were released before, and the prototypes of a cell begin as such images. Their pixels are
 then moved until their mean in the networks is that of the cell's records. This is distribution matching, as in Zhao and
-Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, from a single private release. In every step, the
+Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, from private releases. In every step, the
 prototypes are warped and mirrored at random, as samples will be.
 
+Where there is little noise, each network is also asked how records vary: the sum of f f^T over its features f of all
+records is released (`SecondMoment`), and prototypes are moved until theirs is near. One network is asked after another,
+so that all P of them cost P releases.
+
 The sensitivity is that of `MeanEmbedding`: whichever cell the public centres put a record in, the record is in one row.
+That of second moments is for vectors of length 1.
 """
 
 from __future__ import annotations

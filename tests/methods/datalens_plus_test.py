@@ -229,6 +229,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
                   (ReleaseStore, "store", 1)], [2, 3, 4, 4, 3]),
         # That of the means, twice, that of the second round of clusters, and nothing, in the choice.
         (PROTOTYPES, [(MeanEmbedding, "privatize", 1), (prototypes.PrototypeStudent, "train", 3)], [2, 2, 6, 4]),
+        (SECOND, [(SecondMoment, "privatize", 2), (prototypes.PrototypeStudent, "train", 3)], [2, 6, 2, 1, 1, 1]),
         (ALL, [(MeanEmbedding, "privatize", 1), (embedding.EmbeddingStudent, "train", 3),
                (prototypes.PrototypeStudent, "train", 3)], [2, 2, 6, 2, 2]),
         (CLUSTERS, [(MeanEmbedding, "privatize", 1), (ReleaseStore, "store", 1), (ReleaseStore, "store", 4),
