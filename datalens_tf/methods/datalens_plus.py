@@ -166,8 +166,6 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
             v.require((getattr(self, name) > 0) == (source in used), name, getattr(self, name),
                       f"> 0 for candidates={self.candidates}" if source in used else
                       f"to be 0: no candidate of {self.candidates} has {source}")
-        v.require("prototypes" in used or self.second_moment_charges == 0, "second_moment_charges",
-                  self.second_moment_charges, f"to be 0: no candidate of {self.candidates} has prototypes")
         clusters = self.num_clusters > 1 and "moments" in used
         for name in ("direction_charges", "cluster_charges"):
             v.require((getattr(self, name) > 0) == clusters, name, getattr(self, name),
@@ -211,7 +209,7 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         """Charges of each release, in order."""
         charges = (self.centre_charges, self.mean_charges, self.direction_charges,
                    *(self.cluster_charges,) * self.cluster_rounds, self.covariance_charges, self.prototype_charges,
-                   *(self.second_moment_charges,) * self.num_networks, self.embedding_charges, self.selection_charges)
+                   self.embedding_charges, self.selection_charges)
         return tuple(filter(None, charges))
 
     def release_mechanisms(self) -> tuple[sums.Maker, ...]:
@@ -221,7 +219,6 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
                 *((self.cluster_charges, of_moments["clusters"]),) * self.cluster_rounds,
                 (self.covariance_charges, of_moments["covariances"]),
                 (self.prototype_charges, self.prototype_mechanism()),
-                *((self.second_moment_charges, self.second_moment_mechanism()),) * self.num_networks,
                 (self.embedding_charges, sums.means(self, self.data.num_classes, self.num_features,
                                                     max(1, self.embedding_charges))),
                 (self.selection_charges, sums.votes(self, len(self.choices))))
@@ -262,9 +259,9 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
 _ASSUMPTIONS = (
     "Sensitivity: {changing} one record, label included, changes the sums of features and numbers by at most "
     "{features:g} in l2 norm, in units of one record's features, those of images by at most {images:g} * {mean_clip:g},"
-    "{centre}{clusters}{seen} and those of products by at most {squares}{covariance_clip:g}^2, whatever the record is: "
-    "what is longer was shortened.{weights} It changes by at most {votes:g} how many more records a classifier got "
-    "right than wrong.",
+    "{centre}{clusters} and those of products by at most {squares}{covariance_clip:g}^2, whatever the record is: what "
+    "is longer was shortened.{weights} It changes by at most {votes:g} how many more records a classifier got right "
+    "than wrong.",
     "Releases are composed adaptively: later ones depend on earlier ones. One with n charges has the noise of one "
     "charge divided by sqrt(n), which costs as much as n charges, exactly.",
     "Public: the settings, {number_of_records}, the list of classes, the image shape, the random features, and that "
@@ -275,7 +272,7 @@ _RELEASED = {
     "embedding": "per class, the sum of {num_features} random features of its images{learned} and their number "
                  "({embedding_charges} charges)",
     "prototypes": "per class,{cells} the sum of what {num_networks} untrained networks see of its images, "
-                  "{num_network_features} numbers, and their number ({prototype_charges} charges){second_moments}",
+                  "{num_network_features} numbers, and their number ({prototype_charges} charges)",
     "moments": "{centre_released}per class, the sum of its images{resolution}{differences} and their number "
                "({mean_charges} charges), and {covariances} ({covariance_charges} charges)",
     "clusters": "per class, the sum of its images{resolution} and their number ({mean_charges} charges), and of all "
@@ -295,9 +292,6 @@ _CENTRE_RELEASED = "the sum of all images{resolution} and their number ({centre_
 _CENTRE = " those of images' differences from the mean of all by at most {images:g} * {of_class_clip:g},"
 _CELLS = (" for each of {prototype_cells} cells, by which of so many images of the moments is nearest to an image at "
           "lower resolution,")
-_SECOND_MOMENTS = ("; for each of these networks, of all classes together the sum of the products of all pairs of "
-                   "numbers that it sees of an image ({second_moment_charges} charges each)")
-_SEEN = " those of products of what a network sees by at most {squares}1,"
 _LEARNED = (" and of those of a network that learned from synthetic images alone (which have {learned_share:g} of the "
             "squared length),")
 _CLUSTERS = (" those of clusters, whichever of them had and has the record, by at most {clusters:g} * "
@@ -341,9 +335,6 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
                 "covariance_charges", "share_covariance", "num_clusters", "direction_charges", "cluster_charges",
                 "cluster_rounds", "selection_charges")}
             | {"cells": _CELLS.format(prototype_cells=config.prototype_cells) if config.prototype_cells > 1 else ""}
-            | {"second_moments": _SECOND_MOMENTS.format(second_moment_charges=config.second_moment_charges)
-               if config.second_moment_charges else "",
-               "seen": _SEEN.format(**bounds) if config.second_moment_charges else ""}
             | {"learned": _LEARNED.format(learned_share=config.learned_share) if config.learned_share else ""}
             | {"clusters": _CLUSTERS.format(**clips, **bounds) if config.num_clusters > 1 else "",
                "centre": _CENTRE.format(**clips, **bounds) if config.centre_charges else "",
@@ -368,13 +359,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             plan = prototypes.plan(self.config, gaussians, self.folder.private / "prototypes.npz")
         mechanism, noisy = releases.get(
             self.config.prototype_mechanism(), asked(plan.question(self.config), records))
-        means, counts, second_moments = mechanism.means(noisy), mechanism.counts(noisy), None
-        if self.config.second_moment_charges:
-            released = (releases.get(self.config.second_moment_mechanism(), asked(question, records))
-                        for question in plan.second_moments(self.config))
-            second_moments = np.stack([moment.mean(noisy[0], counts.sum())[0] for moment, noisy in released])
         return prototypes.PrototypeStudent(
-            self.config, plan, self.config.moved_prototypes, means, counts, second_moments)
+            self.config, plan, self.config.moved_prototypes, mechanism.means(noisy), mechanism.counts(noisy))
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
         """The released features: random ones of pixels, and those learned from images of the moments."""
@@ -420,15 +406,10 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             size = config.moments_dimension
             sums = 1 if config.share_covariance or config.num_clusters > 1 else config.data.num_classes
             before = len(config.release_charges) - sum(map(bool, (
-                config.prototype_charges, *(config.second_moment_charges,) * config.num_networks,
-                config.embedding_charges, config.selection_charges)))
+                config.prototype_charges, config.embedding_charges, config.selection_charges)))
             work = [0.0] * (before - 1) + [1e-9 * size**2 * (2 * num_records + sums * (5e4 + 8 * size))]
         if config.prototype_charges:
-            of_one = num_records * config.network_work
-            work.append(config.num_networks * of_one)
-            if config.second_moment_charges:
-                size = config.num_network_features // config.num_networks
-                work += [of_one + 1e-9 * size**2 * (2 * num_records + 5e4)] * config.num_networks
+            work.append(num_records * config.num_networks * config.network_work)
         if config.embedding_charges:
             network = 2 * self._classifier_work()[0] if config.learned_share else 0.0
             work += [network + features for features in super()._release_work(num_records)]
@@ -495,11 +476,13 @@ class Fitted:
     def choose(self, candidate: int) -> None:
         """Sets the candidate that images are drawn from, by its place among the settings' choices."""
         names, warp, grain, erased = self._config.choices[candidate]
-        # People see prototypes where there are any, moved as in their fit: that averages over what single pixels have.
-        shown, ordered = "prototypes" in names, sorted(names, key=lambda name: name != "prototypes")
-        self._generator = warps.WarpedGenerator(
-            self._config.data.image_shape, [self._sources[name] for name in ordered], warp, grain, erased,
-            looking_warp=self._config.moved_prototypes if shown else 0.0, looking_sources=1 if shown else None)
+        shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
+        looking = list(sources)
+        if "prototypes" in names:  # Moves as in their fit average over what single pixels have.
+            place = names.index("prototypes")
+            looking[place] = warps.WarpedGenerator(
+                shape, [looking[place]], self._config.moved_prototypes)
+        self._generator = warps.WarpedGenerator(shape, sources, warp, grain, erased, looking=looking)
 
     def released(self) -> warps.WarpedGenerator:
         """The generator to hand out."""

@@ -1,19 +1,14 @@
 """Prototypes: a few images of each class that look to untrained networks as its records do, on average.
 
-The main release is, per class, the sum of what many untrained networks see of its images, and their number
-(`MeanEmbedding`). Where there is little noise, it is per cell of a class. A cell has one of a few centres, and the
-records whose image at half the resolution, or less, is nearest to this centre. K-means finds the centres among
+There is one release: per class, the sum of what many untrained networks see of its images, and their number
+(`MeanEmbedding`). Where there is little noise, the release is per cell of a class. A cell has one of a few centres, and
+the records whose image at half the resolution, or less, is nearest to this centre. K-means finds the centres among
 images of the Gaussians that were released before, and the prototypes of a cell begin as such images. Their pixels are
 then moved until their mean in the networks is that of the cell's records. This is distribution matching, as in Zhao and
-Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, from private releases. In every step, the
+Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, from a single private release. In every step, the
 prototypes are warped and mirrored at random, as samples will be.
 
-Where there is little noise, each network is also asked how records vary: the sum of f f^T over its features f of all
-records is released (`SecondMoment`), and prototypes are moved until theirs is near. One network is asked after another,
-so that all P of them cost P releases.
-
 The sensitivity is that of `MeanEmbedding`: whichever cell the public centres put a record in, the record is in one row.
-That of second moments is for vectors of length 1.
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ import dataclasses
 import types
 import typing
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from etils import epy
 
@@ -58,12 +53,6 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
     prototype_charges: int = setting(
         0, "Charges for what untrained networks see of the classes, from which prototypes are made; 0 where no "
         "candidate has them.", at_least(0))
-    second_moment_charges: int = setting(
-        0, "Charges, for each untrained network, for the second moment of what it sees of all classes together. "
-        "Prototypes then vary as records do, too; 0 for none.", at_least(0))
-    second_moment_weight: float = setting(
-        30.0, "How much the distance of second moments counts in the fit of prototypes, where that of means counts as "
-        "1.", positive)
     num_prototypes: int = setting(100, "Prototypes of each class.", at_least(1))
     prototype_cells: int = setting(
         1, "Cells of each class, by nearness to images of the moments; each has prototypes of its own. More than one "
@@ -117,10 +106,6 @@ class PrototypesConfig(EmbeddingConfig, MomentsConfig):
         views = 1 + (self.mirrors and self.network_whitening)
         return views * 4 * 9e-9 * height * width * filters * (channels + filters / 4 + filters / 16)
 
-    def second_moment_mechanism(self) -> sums.Maker:
-        """Maker of the mechanism of each network's second moment. The settings must be resolved."""
-        return sums.squares(self, 1.0)
-
     def prototype_mechanism(self) -> sums.Maker:
         """Maker of the mechanism of this release. The settings must be resolved."""
         return sums.means(self, self.data.num_classes * self.prototype_cells, self.num_network_features,
@@ -147,13 +132,6 @@ class Plan:
         return sum_questions.Embeddings(
             features=sum_questions.NetworkMap(networks=self.networks, square=config.features_square),
             num_rows=self.centres.shape[0] * self.centres.shape[1], points=points)
-
-
-    def second_moments(self, config: PrototypesConfig) -> Iterator[sum_questions.Squares]:
-        """The questions of the releases of second moments, one for each network."""
-        for network in range(config.num_networks):
-            yield sum_questions.Squares(num_rows=1, points=sum_questions.Seen(
-                networks=self.networks, network=network, square=config.features_square))
 
 
 def plan(config: PrototypesConfig, gaussians: tf.Module, kept: pathlib.Path) -> Plan:
@@ -213,19 +191,15 @@ class PrototypeStudent:
       warp: how far they are moved at random in each step.
       means: released means of what all networks see, float32 [Y K, P D].
       counts: released numbers of records, [Y K].
-      second_moments: released second moments of what each network sees of all records, [P, D, D]; None for none.
     """
 
-    def __init__(self, config: PrototypesConfig, plan: Plan, warp: float, means: np.ndarray, counts: np.ndarray,
-                 second_moments: np.ndarray | None = None):
+    def __init__(self, config: PrototypesConfig, plan: Plan, warp: float, means: np.ndarray, counts: np.ndarray):
         self._warp = warp
         self._config, self._cells, self._own = config, plan.start.shape[:2], plan.start.shape[2]
         sizes = counts.reshape(self._cells)
         self._sizes = np.where(sizes < _FEW * sizes.mean(1, keepdims=True), 0.0, sizes)
         networks = plan.networks.num_networks
         self._means = tf.constant(networks**0.5 * means.reshape(len(means), networks, -1))
-        self._second_moments = None if second_moments is None else tf.constant(second_moments, tf.float32)
-        self._shares = tf.constant(np.repeat(self._sizes / self._sizes.sum() / self._own, self._own), tf.float32)
         self._seen = plan.networks.of_one()
         self._images = tf.Variable(plan.start.reshape(-1, *plan.start.shape[3:]).astype(np.float32) / 255)
         self._optimizer = tf.keras.optimizers.legacy.Adam(config.prototype_rate)
@@ -248,10 +222,6 @@ class PrototypeStudent:
             seen = self._seen(warps.affine_warp(images, maps), network)
             own = tf.reduce_mean(tf.reshape(seen, [self._means.shape[0], self._own, -1]), 1)
             loss = tf.reduce_sum(tf.square(own - self._means[:, network])) / self._means.shape[0]
-            if self._second_moments is not None:
-                products = tf.matmul(seen, self._shares[:, None] * seen, transpose_a=True)
-                loss += self._config.second_moment_weight * tf.reduce_sum(
-                    tf.square(products - self._second_moments[network]))
         self._optimizer.apply_gradients([(tape.gradient(loss, self._images), self._images)])
         self._images.assign(tf.clip_by_value(self._images, 0.0, 1.0))
         return loss

@@ -38,11 +38,6 @@ _TWO_SOURCES: Plan = {
 _CLUSTERS: Plan = {
     "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
     "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
-# Where there is little noise, what networks see of the records' variation pays as well.
-_CLUSTERS_AND_PROTOTYPES: Plan = {
-    "num_clusters": 16, "mean_charges": 3, "direction_charges": 6, "cluster_charges": 2, "covariance_charges": 39,
-    "prototype_charges": 24, "second_moment_charges": 1, "embedding_charges": 0, "selection_charges": 2,
-    "num_networks": 16, "prototype_steps": 500, "prototype_cells": 8, "candidates": _TWO_SOURCES["candidates"]}
 # Colour pictures.
 _PROTOTYPES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True, "embedding_charges": 0,
@@ -58,7 +53,7 @@ _CHOOSES = 433.0
 # From the first signal on, embeddings pay. From the second on, prototypes pay more, and each class of grey images has a
 # covariance of its own; the second is for their _NUMBERS numbers at half the resolution.
 _EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
-# From this signal on, clusters pay.
+# From this signal on, clusters pay, and nothing beside them does.
 _CLUSTERED = 5000.0
 # Grey images of fewer pixels along a side have too little detail for untrained networks.
 _DETAILED = 16
@@ -67,8 +62,8 @@ _DETAILED = 16
 _OF_A_CELL, _MOST_CELLS, _OF_ALL, _OF_A_CLASS, _IN_A_CELL = 1500.0, 16, 1000, (10, 500), 16
 
 # Settings that are decided together: a plan is for those who give none of them.
-DECIDED = frozenset({*_WITH_AN_EMBEDDING, "learned_share", "prototype_charges", "prototype_cells",
-                     "second_moment_charges"} - {"moments_side", "selection_images", "fit_steps", "batch_size"})
+DECIDED = frozenset({*_WITH_AN_EMBEDDING, "learned_share", "prototype_charges", "prototype_cells"} - {
+    "moments_side", "selection_images", "fit_steps", "batch_size"})
 
 
 def of(config: PrototypesConfig, visible: float) -> Plan | None:
@@ -88,13 +83,11 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
         return _WITH_AN_EMBEDDING
     if colour and config.num_network_features > 0:
         return prototypes(visible, classes)
-    detailed = min(config.features_data.image_shape[:2]) >= _DETAILED
-    if signal >= _CLUSTERED and detailed:
-        own, cells = _num_prototypes(classes), _CLUSTERS_AND_PROTOTYPES["prototype_cells"]
-        return _CLUSTERS_AND_PROTOTYPES | {"num_prototypes": max(own * 8 // 5, 2 * cells)}
     if signal >= _CLUSTERED:
         return _CLUSTERS
-    return _TWO_SOURCES | {"num_prototypes": _num_prototypes(classes)} if detailed else None
+    if min(config.features_data.image_shape[:2]) >= _DETAILED:
+        return _TWO_SOURCES | {"num_prototypes": _num_prototypes(classes)}
+    return None
 
 
 def prototypes(visible: float, num_classes: int) -> Plan:

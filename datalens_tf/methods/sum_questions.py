@@ -97,7 +97,7 @@ class Squares(Question):
       num_rows: number of rows of the sums.
     """
 
-    points: Points | Seen
+    points: Points
     num_rows: int
 
     def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
@@ -172,28 +172,6 @@ class NetworkMap:
         """The function from images to features."""
         seen = self.networks.made()
         return lambda images: seen(averaged_images(images, self.square) / self.square)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
-    """Features of records in one untrained network, all in one row.
-
-    Attributes:
-      networks: the untrained networks.
-      network: which of them.
-      square: side of the squares of pixels whose means it sees.
-    """
-
-    networks: UntrainedNetworks
-    network: int
-    square: int = 1
-
-    def of(self, dataset: datasets.Dataset) -> Batches:
-        """Features float32 [n, D], rows [n] and sizes of units [n], in chunks."""
-        seen = self.networks.of_one()
-        for features, labels, sizes in feature_batches(
-                dataset, lambda images: seen(averaged_images(images, self.square) / self.square, self.network)):
-            yield features, np.zeros_like(labels), sizes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

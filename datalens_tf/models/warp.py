@@ -32,19 +32,18 @@ class WarpedGenerator(tf.Module):
         Regularization of Convolutional Neural Networks with Cutout", 2017. Then no single part of an image is enough to
         learn its class from. 0 for none.
       on_black: whether black pixels have grain. Sources whose backgrounds are not quite black show what they are.
-      looking_warp: how far images to look at are moved. They have no grain, and nothing is erased.
-      looking_sources: how many of the sources, the first ones, make images to look at; None for all.
+      looking: generators whose images people see, without moves, grain and rectangles; None for the sources.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], sources: Sequence[tf.Module], warp: float,
-                 grain: float = 0.0, erased: float = 0.0, on_black: bool = False, looking_warp: float = 0.0,
-                 looking_sources: int | None = None, name: str | None = None):
+                 grain: float = 0.0, erased: float = 0.0, on_black: bool = False,
+                 looking: Sequence[tf.Module] | None = None, name: str | None = None):
         super().__init__(name=name)
         height, width, channels = image_shape
         self.image_shape, self.sources, self.warp, self.grain = (height, width, channels), list(sources), warp, grain
         self.erased, self.on_black = erased, on_black
-        self.looking_warp, self.looking_sources = looking_warp, looking_sources
-        self._of_sources = max(source.latent_dim for source in self.sources)
+        self.looking = list(sources if looking is None else looking)
+        self._of_sources = max(source.latent_dim for source in (*self.sources, *self.looking))
 
     @property
     def latent_dim(self) -> int:
@@ -57,7 +56,7 @@ class WarpedGenerator(tf.Module):
         return 5 + self.image_shape[2] if self.erased else 0
 
     def __call__(self, inputs, training: bool = False):
-        images, numbers = self._warped(inputs, self.warp, len(self.sources))
+        images, numbers = self._warped(inputs, self.sources, self.warp)
         rectangles, noise = tf.split(numbers, [self._of_rectangles, -1], axis=1)
         if self.erased:
             images = with_a_rectangle(images, _uniform(rectangles), self.erased)
@@ -68,15 +67,15 @@ class WarpedGenerator(tf.Module):
 
     def to_look_at(self, inputs) -> tf.Tensor:
         """Images of these latents and labels for people, who need neither moves nor grain."""
-        return self._warped(inputs, self.looking_warp, self.looking_sources or len(self.sources))[0]
+        return self._warped(inputs, self.looking, 0.0)[0]
 
-    def _warped(self, inputs, warp, count):
-        """Images of the first `count` sources, moved this far and no more than that, and the latents of the rest."""
+    def _warped(self, inputs, sources, warp):
+        """Images of these sources, moved this far and no more than that, and the latents of the rest."""
         latents, labels = inputs
         coin, moves, noise = tf.split(latents[:, self._of_sources:], [1, NUM_MOVES, -1], axis=1)
-        drawn = [source([latents[:, :source.latent_dim], labels], training=False) for source in self.sources[:count]]
+        drawn = [source([latents[:, :source.latent_dim], labels], training=False) for source in sources]
         images = drawn[0]
-        for bound, other in zip(scipy.special.ndtri(np.arange(1, count) / count), drawn[1:]):
+        for bound, other in zip(scipy.special.ndtri(np.arange(1, len(drawn)) / len(drawn)), drawn[1:]):
             images = tf.where(coin[:, :, None, None] < bound, images, other)
         if warp:
             images = affine_warp(images, matrices(warp * moves, self.image_shape))

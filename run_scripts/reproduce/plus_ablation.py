@@ -33,8 +33,7 @@ def _warped(source: str) -> str:
 
 
 _ONE_GAUSSIAN = {"num_clusters": 1, "direction_charges": 0, "cluster_charges": 0}
-_MOMENTS_ALONE = {"candidates": _warped("moments"), "embedding_charges": 0, "prototype_charges": 0,
-                  "second_moment_charges": 0}
+_MOMENTS_ALONE = {"candidates": _warped("moments"), "embedding_charges": 0, "prototype_charges": 0}
 _MEANS_ALONE = _MOMENTS_ALONE | _ONE_GAUSSIAN | {"mean_charges": 97, "covariance_charges": 1}
 # Part -> what is changed: for a small budget, and for one that pays for clusters.
 SMALL = {
@@ -52,13 +51,9 @@ SMALL = {
 }
 LARGE = {
     "whole": {},
-    "no_warp": {"candidates": f"{_BOTH}:0:0.15", "selection_charges": 0, "covariance_charges": 41},
-    "no_grain": {"candidates": f"{_BOTH}:0,{_BOTH}:0.75,{_BOTH}:1.5"},
-    "no_clusters": _ONE_GAUSSIAN | {"mean_charges": 8, "covariance_charges": 50},
-    "no_second_moments": {"second_moment_charges": 0, "prototype_charges": 40},
-    "no_moments": {"candidates": _warped("prototypes")},
-    "no_prototypes": _MOMENTS_ALONE | {"mean_charges": 4, "direction_charges": 8, "cluster_charges": 3,
-                                       "covariance_charges": 71},
+    "no_warp": {"candidates": "moments:0:0.15", "selection_charges": 0, "covariance_charges": 73},
+    "no_grain": {"candidates": "moments:0,moments:0.75,moments:1.5"},
+    "no_clusters": _ONE_GAUSSIAN | {"mean_charges": 10, "covariance_charges": 88},
     "means_alone": _MEANS_ALONE,
 }
 

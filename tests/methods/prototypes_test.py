@@ -9,7 +9,6 @@ import tensorflow as tf
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
-from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import prototypes, sum_questions
 from datalens_tf.methods.datalens_plus import DataLensPlusConfig
 from datalens_tf.models.factor_generator import FactorGenerator
@@ -82,44 +81,18 @@ def test_a_record_counts_in_the_cell_of_its_class_that_is_nearest(plan):
         np.testing.assert_allclose(sums[row, :-1] / 2**24, seen[np.equal(rows, row)].sum(0), atol=1e-4)
 
 
-def test_each_network_is_asked_about_the_products_of_what_it_sees_of_all_records(plan):
-    data, mechanism = records(), SecondMoment(clip_norm=1.0, noise_multiplier=1.0)
-    found = [question.answer(mechanism, data) for question in plan.second_moments(CONFIG)]
-    assert np.shape(found) == (3, 1, 24, 24)
-    for network, sums in enumerate(found):
-        seen = plan.networks.of_one()(tf.constant(data.images / 255, tf.float32), network).numpy()
-        loop = sum(np.outer(features, features) for features in seen.astype(np.float64))
-        np.testing.assert_allclose(sums[0] / 2**26, loop, atol=0.01)
-
-
-def fitted(plan, steps, means=None, counts=None, second_moments=None):
+def fitted(plan, steps, means=None, counts=None):
     data = records()
     sums = plan.question(CONFIG).answer(MeanEmbedding(noise_multiplier=1.0), data)
     means = MeanEmbedding.means(sums) if means is None else means
     student = prototypes.PrototypeStudent(
-        CONFIG, plan, CONFIG.prototype_warp, means, MeanEmbedding.counts(sums) if counts is None else counts,
-        second_moments)
+        CONFIG, plan, CONFIG.prototype_warp, means, MeanEmbedding.counts(sums) if counts is None else counts)
     return student, [student.train(step) for step in range(1, steps + 1)]
 
 
 def test_the_fit_comes_closer_to_the_records_means(plan):
     _, losses = fitted(plan, 60)
     assert np.mean(losses[-9:]) < 0.6 * np.mean(losses[:9])
-
-
-def test_prototypes_that_are_told_how_records_vary_vary_more_like_them(plan):
-    """Records' products per network, against those of prototypes as they are, each as often as its cell is drawn."""
-    def products(images, shares):
-        seen = [plan.networks.of_one()(tf.constant(images, tf.float32), network).numpy() for network in range(3)]
-        return np.stack([features.T @ (shares[:, None] * features) for features in seen])
-
-    data = records()
-    exact, distances = products(data.images / 255, np.full(60, 1 / 60)), []
-    counts = MeanEmbedding.counts(plan.question(CONFIG).answer(MeanEmbedding(noise_multiplier=1.0), data))
-    for given in (None, exact):
-        made = fitted(plan, 80, second_moments=given)[0].released().prototypes.numpy()
-        distances.append(np.square(products(made / 255, np.repeat(counts / 60 / 3, 3)) - exact).sum())
-    assert distances[1] < 0.7 * distances[0]
 
 
 def test_prototypes_are_a_function_of_the_public_seed_and_the_release(plan):
@@ -156,9 +129,7 @@ def test_the_mechanism_has_as_many_rows_as_there_are_cells():
     ({"candidates": "prototypes+prototypes:1"}, "or several with plus signs"),
     ({"candidates": "prototypes+both:1"}, r"embedding_charges=0 > 0 for candidates=prototypes\+both:1"),
     ({"image_shape": (7, 16, 3)}, r"image_shape=\[7, 16, 3\] to be of 8 x 8 pixels at least"),
-    ({"candidates": "moments:1"}, "prototype_charges=4 to be 0: no candidate"),
-    ({"candidates": "moments:1", "prototype_charges": 0, "second_moment_charges": 1},
-     "second_moment_charges=1 to be 0: no candidate")])
+    ({"candidates": "moments:1"}, "prototype_charges=4 to be 0: no candidate")])
 def test_settings_that_do_not_go_together_are_refused(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         CONFIG.replace(**changes)

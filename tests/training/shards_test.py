@@ -91,7 +91,6 @@ def questions():
                 features=sum_questions.FeatureMap(frequencies=frequencies), num_rows=3)),
             (means, sum_questions.Means(points=halves, clip=3.0, num_rows=3)),
             (squares, sum_questions.Squares(points=dataclasses.replace(halves, together=True), num_rows=1)),
-            (squares, sum_questions.Squares(points=sum_questions.Seen(networks=networks, network=1), num_rows=1)),
             (squares, sum_questions.ImageSquares()),
             (CorrectCounts(num_candidates=2, noise_multiplier=1.0),
              sum_questions.Votes(classifiers=judges, data=data))]
