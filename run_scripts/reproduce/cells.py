@@ -63,6 +63,8 @@ def fill(folder: pathlib.Path, train: Sequence[str], evaluate: Sequence[str], ma
     """
     if result_file(folder).exists():
         return True
+    if not folder.exists():  # Costs of a run that was deleted are not this one's.
+        _costs_file(folder).unlink(missing_ok=True)
     if not (folder / "privacy.json").exists():
         spent = costs_of(folder).get("training", {}).get("seconds", 0.0)
         left = None if max_minutes is None else max(0.0, 60 * max_minutes - spent)

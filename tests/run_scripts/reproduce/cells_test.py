@@ -44,6 +44,17 @@ def test_costs_add_up_and_a_failure_ends_the_script_with_its_status(cells, tmp_p
         assert known["seconds"] >= known["processor_seconds"] / 2 > 0.01 * sitting
 
 
+def test_costs_of_a_run_that_was_deleted_are_forgotten(cells, tmp_path, monkeypatch):
+    for folder, kept in ((tmp_path / "deleted", False), (tmp_path / "begun", True)):
+        (tmp_path / "costs").mkdir(exist_ok=True)
+        (tmp_path / "costs" / f"{folder.name}.json").write_text('{"training": {"seconds": 7.0}}')
+        if kept:
+            folder.mkdir()
+        monkeypatch.setattr(cells, "call", lambda *_, **__: True)
+        cells.fill(folder, ["--method=dp_merf"], [])
+        assert bool(cells.costs_of(folder)) == kept
+
+
 SLEEPER = """#!/bin/sh
 exec {python} -c "
 import signal, sys, time
@@ -70,6 +81,7 @@ def test_training_that_takes_too_long_is_stopped_and_not_evaluated(cells, sleepe
     costs = cells.costs_of(tmp_path / "cell")
     assert costs["training"]["seconds"] >= 3 and "evaluation" not in costs
     sleeper.unlink()
+    (tmp_path / "cell").mkdir()  # As a training does.
     assert not cells.fill(tmp_path / "cell", [], [], max_minutes=0.05)  # Its minutes are used up.
     assert not sleeper.exists()
 
