@@ -43,7 +43,7 @@ def _add_sample_arguments(parser: Parser) -> None:
                         help="classes to draw, names or numbers, in turn; by default all, equally often, at random")
     parser.add_argument("--seed", type=int, default=None, help="makes the draw reproducible")
     parser.add_argument("--for", dest="purpose", choices=("training", "looking"), default="training",
-                        help="looking: without the moves, grain and rectangles that some generators add for "
+                        help="looking: without the grain, rectangles and most moves that some generators add for "
                              "classifiers")
     parser.add_argument("--output", required=True,
                         help="FILE.npz (x uint8, y int64), or a new folder for PNGs, one sub-folder per class")

@@ -477,11 +477,10 @@ class Fitted:
         """Sets the candidate that images are drawn from, by its place among the settings' choices."""
         names, warp, grain, erased = self._config.choices[candidate]
         shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
-        looking = list(sources)
-        if "prototypes" in names:  # Moves as in their fit average over what single pixels have.
-            place = names.index("prototypes")
-            looking[place] = warps.WarpedGenerator(
-                shape, [looking[place]], self._config.moved_prototypes)
+        # Moves as in their fit average over what single pixels of prototypes have.
+        looking = [source if name != "prototypes" else
+                   warps.WarpedGenerator(shape, [source], self._config.moved_prototypes)
+                   for name, source in zip(names, sources)]
         self._generator = warps.WarpedGenerator(shape, sources, warp, grain, erased, looking=looking)
 
     def released(self) -> warps.WarpedGenerator:
