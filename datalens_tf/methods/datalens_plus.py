@@ -68,6 +68,7 @@ with epy.lazy_imports():
     from datalens_tf.accounting import statement as statements
     from datalens_tf.data import datasets
     from datalens_tf.mechanisms import correct_counts, mean_embedding
+    from datalens_tf.models import factor_generator
     from datalens_tf.models import warp as warps
     from datalens_tf.training import classifier, feature_network, posing
     from datalens_tf.training import releases as paid_releases
@@ -352,7 +353,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             seeds=f"seed {config.seed} for random features, weights, latents, labels and classifiers of synthetic "
                   "images")
 
-    def _prototypes(self, gaussians: tf.Module, records: datasets.Dataset | Elsewhere,
+    def _prototypes(self, gaussians: factor_generator.FactorGenerator, records: datasets.Dataset | Elsewhere,
                     releases: paid_releases.Releases) -> prototypes.PrototypeStudent:
         """Prototypes that are yet to be fitted to what untrained networks see of the records, which is released."""
         with self._ending_at_once("before prototypes were fitted", self.folder.path):
@@ -360,7 +361,8 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         mechanism, noisy = releases.get(
             self.config.prototype_mechanism(), asked(plan.question(self.config), records))
         return prototypes.PrototypeStudent(
-            self.config, plan, self.config.moved_prototypes, mechanism.means(noisy), mechanism.counts(noisy))
+            self.config, plan, self.config.moved_prototypes, mechanism.means(noisy), mechanism.counts(noisy),
+            np.clip(gaussians.class_means, 0.0, 1.0))
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
         """The released features: random ones of pixels, and those learned from images of the moments."""
@@ -477,10 +479,9 @@ class Fitted:
         """Sets the candidate that images are drawn from, by its place among the settings' choices."""
         names, warp, grain, erased = self._config.choices[candidate]
         shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
-        # Moves as in their fit average over what single pixels of prototypes have.
-        looking = [source if name != "prototypes" else
-                   warps.WarpedGenerator(shape, [source], self._config.moved_prototypes)
-                   for name, source in zip(names, sources)]
+        # People see prototypes where there are any. Moves as in their fit average over what single pixels have.
+        looking = [warps.WarpedGenerator(shape, [self._sources["prototypes"]], self._config.moved_prototypes)
+                   ] if "prototypes" in names else None
         self._generator = warps.WarpedGenerator(shape, sources, warp, grain, erased, looking=looking)
 
     def released(self) -> warps.WarpedGenerator:

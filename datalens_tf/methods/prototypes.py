@@ -8,6 +8,9 @@ then moved until their mean in the networks is that of the cell's records. This 
 Bilen, "Dataset Condensation with Distribution Matching", WACV 2023, from a single private release. In every step, the
 prototypes are warped and mirrored at random, as samples will be.
 
+The networks hardly see brightness and contrast, which their normalisation takes out. After the fit, grey prototypes
+get those with which they have the mean images that were released before.
+
 The sensitivity is that of `MeanEmbedding`: whichever cell the public centres put a record in, the record is in one row.
 """
 
@@ -30,6 +33,7 @@ from datalens_tf.training import untrained_networks
 
 with epy.lazy_imports():
     import numpy as np
+    import scipy.optimize
     import sklearn.cluster
     import sklearn.exceptions
     import tensorflow as tf
@@ -43,6 +47,7 @@ if typing.TYPE_CHECKING:
 
 _SEEN = 3000  # images of the Gaussians, which say by how much what the networks see of the records is moved and scaled
 _PER_CELL = 100  # images of the Gaussians, on average, that a cell's centre and first prototypes come from
+_LEAST_CONTRAST = 1e-3  # pixel values between the levels that become black and white
 _FEW = 0.25  # share of the mean size of a class's cells; smaller cells are left out
 
 
@@ -191,10 +196,12 @@ class PrototypeStudent:
       warp: how far they are moved at random in each step.
       means: released means of what all networks see, float32 [Y K, P D].
       counts: released numbers of records, [Y K].
+      class_means: released mean images of the classes, [Y, H, W, C] in [0, 1].
     """
 
-    def __init__(self, config: PrototypesConfig, plan: Plan, warp: float, means: np.ndarray, counts: np.ndarray):
-        self._warp = warp
+    def __init__(self, config: PrototypesConfig, plan: Plan, warp: float, means: np.ndarray, counts: np.ndarray,
+                 class_means: np.ndarray):
+        self._warp, self._class_means = warp, class_means
         self._config, self._cells, self._own = config, plan.start.shape[:2], plan.start.shape[2]
         sizes = counts.reshape(self._cells)
         self._sizes = np.where(sizes < _FEW * sizes.mean(1, keepdims=True), 0.0, sizes)
@@ -228,10 +235,15 @@ class PrototypeStudent:
 
     def released(self) -> models.PrototypeGenerator:
         """The generator of these prototypes: each cell is drawn in proportion to its number of records."""
-        shape, images = self._config.data.image_shape, self._images
-        table = np.round(255 * images.numpy()).astype(np.uint8).reshape(self._cells[0], -1, *images.shape[1:])
-        return models.PrototypeGenerator(shape, table, np.repeat(self._sizes, self._own, axis=1),
-                                         self._config.mirrors, self._config.features_square)
+        config, weights = self._config, np.repeat(self._sizes, self._own, axis=1)
+        images = self._images.numpy().reshape(*weights.shape, *self._images.shape[1:])
+        square = config.features_square
+        if images.shape[-1] == 1:  # Mean photographs are nearly of one colour, and say little of contrast.
+            expected = sum_questions.averaged_images(tf.constant(self._class_means, tf.float32), square) / square
+            images = levelled(images, weights, expected.numpy())
+        table = np.round(255 * images).astype(np.uint8)
+        return models.PrototypeGenerator(
+            config.data.image_shape, table, weights, config.mirrors, square)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, uint8 [Y, per_class, H, W, C], one row per class."""
@@ -241,3 +253,23 @@ class PrototypeStudent:
     def variables(self) -> list[tf.Variable]:
         """All there is to save."""
         return [self._images, *self._optimizer.variables()]
+
+
+def levelled(images: np.ndarray, weights: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Images in the one brightness and contrast that bring the means of classes as near as can be to `expected`.
+
+    Args:
+      images: in [0, 1], [Y, N, h, w, C].
+      weights: weights of a class's images, at least 0, and not all 0 in a class: [Y, N].
+      expected: mean images of the classes, [Y, h, w, C].
+    """
+    shares = weights / weights.sum(1, keepdims=True)
+
+    def shown(levels):
+        black, white = levels
+        return np.clip((images - black) / max(white - black, _LEAST_CONTRAST), 0.0, 1.0)
+
+    def error(levels):
+        return np.sum(np.square(np.einsum("yn,ynhwc->yhwc", shares, shown(levels)) - expected))
+
+    return shown(scipy.optimize.minimize(error, (0.0, 1.0), method="Nelder-Mead").x)

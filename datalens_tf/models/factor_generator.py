@@ -17,6 +17,9 @@ class FactorGenerator(tf.Module):
       factors: rows F with F^T F the covariance of coordinates, per class and cluster: [Y, K, r, d].
       directions: images that coordinates stand for: [d, HWC].
       weights: weights of a class's clusters, at least 0, not all 0: [Y, K].
+
+    Attributes:
+      class_means: means of the images of each class, before these are cut off: [Y, H, W, C].
     """
 
     def __init__(self, image_shape: tuple[int, int, int], means: np.ndarray, factors: np.ndarray,
@@ -26,6 +29,7 @@ class FactorGenerator(tf.Module):
         self.image_shape, self.latent_dim = tuple(image_shape), rank + 1
         sums = np.cumsum(weights, 1)
         bounds = scipy.special.ndtri(sums / sums[:, -1:])
+        self.class_means = np.einsum("yk,ykd->yd", weights / sums[:, -1:], means).reshape(-1, *image_shape)
 
         def kept(array, *shape):
             return tf.Variable(np.reshape(array, shape), trainable=False, dtype=tf.float32)

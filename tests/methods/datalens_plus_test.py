@@ -85,8 +85,8 @@ class Watched:
 
 @pytest.mark.parametrize("sources, moved", [
     ("moments", 0), ("both", 0), ("prototypes", 0.5), ("prototypes+moments", 0.5), ("prototypes+both", 0.5)])
-def test_images_to_look_at_are_as_they_are_but_for_prototypes_which_are_moved_as_in_their_fit(sources, moved):
-    """A mean over moves hides what single pixels of prototypes have."""
+def test_people_see_prototypes_where_there_are_any_moved_as_in_their_fit(sources, moved):
+    """Moves average over what single pixels of prototypes have."""
     config = DataLensPlusConfig(candidates=f"{sources}:1.5:0.1", image_shape=factor_generators.SHAPE, num_classes=2,
                                 prototype_warp=0.5, embedding_charges=int("both" in sources), selection_charges=0,
                                 prototype_charges=int("prototypes" in sources))
@@ -95,12 +95,11 @@ def test_images_to_look_at_are_as_they_are_but_for_prototypes_which_are_moved_as
     fitted.choose(0)
     found = fitted.released()
     assert found.warp == 1.5 and found.sources == [made[name] for name in config.choices[0][0]]
-    assert len(found.looking) == len(found.sources)
     if moved:
-        seen = found.looking[-1]
+        (seen,) = found.looking
         assert seen.sources == [made["prototypes"]] and (seen.warp, seen.grain, seen.erased) == (moved, 0, 0)
-    others = len(found.sources) - bool(moved)
-    assert found.looking[:others] == found.sources[:others]
+    else:
+        assert found.looking == found.sources
 
 
 class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConformance):

@@ -86,7 +86,8 @@ def fitted(plan, steps, means=None, counts=None):
     sums = plan.question(CONFIG).answer(MeanEmbedding(noise_multiplier=1.0), data)
     means = MeanEmbedding.means(sums) if means is None else means
     student = prototypes.PrototypeStudent(
-        CONFIG, plan, CONFIG.prototype_warp, means, MeanEmbedding.counts(sums) if counts is None else counts)
+        CONFIG, plan, CONFIG.prototype_warp, means, MeanEmbedding.counts(sums) if counts is None else counts,
+        gaussians().class_means)
     return student, [student.train(step) for step in range(1, steps + 1)]
 
 
@@ -143,15 +144,42 @@ def test_steps_see_all_networks_at_random(plan):
     assert set(seen) == {0, 1, 2} and seen != sorted(seen)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_only_images_in_colour_are_mirrored(channels):
+def of_start(start, brightness):
+    """A student that begins with these prototypes, and is not fitted; all class means have one brightness."""
+    channels = start.shape[-1]
     config = CONFIG.replace(image_shape=(16, 16, channels))
-    start = np.zeros((CLASSES, CELLS, 3, 16, 16, channels), np.uint8)
     networks = untrained_networks.UntrainedNetworks.for_images(
         np.random.default_rng(0).random((9, 16, 16, channels)).astype(np.float32), np.arange(9) % 3, seed=0,
         num_networks=3, filters=6, clip=0.8)
     made = prototypes.Plan(networks=networks, centres=np.zeros((CLASSES, CELLS, 64 * channels)), start=start)
-    student = prototypes.PrototypeStudent(
+    return prototypes.PrototypeStudent(
         config, made, 0.5, np.zeros((CLASSES * CELLS, config.num_network_features), np.float32),
-        np.ones(CLASSES * CELLS))
-    assert student.released()._mirrored == config.mirrors == (channels == 3)
+        np.ones(CLASSES * CELLS), np.full((CLASSES, 16, 16, channels), brightness))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_only_images_in_colour_are_mirrored(channels):
+    student = of_start(np.zeros((CLASSES, CELLS, 3, 16, 16, channels), np.uint8), 0.0)
+    assert student.released()._mirrored == (channels == 3)
+
+
+def test_brightness_and_contrast_are_those_of_the_released_means():
+    """Networks do not see them, so that nothing else keeps them."""
+    images = np.random.default_rng(3).uniform(0, 1, (CLASSES, 5, *SHAPE)) ** 3
+    weights = np.random.default_rng(4).uniform(0, 1, (CLASSES, 5))
+    expected = np.stack([np.average(own, axis=0, weights=weight) for own, weight in zip(images, weights)])
+    for faded in (0.3 + 0.4 * images, 0.9 * images, images):
+        np.testing.assert_allclose(prototypes.levelled(faded, weights, expected), images, atol=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_prototypes_get_the_brightness_of_the_released_means_and_photographs_keep_theirs(channels):
+    student = of_start(np.full((CLASSES, CELLS, 3, 16, 16, channels), 200, np.uint8), 0.25)
+    assert student.released().prototypes.numpy().mean() / 255 == pytest.approx(
+        0.25 if channels == 1 else 200 / 255, abs=0.002)
+
+
+def test_levels_of_images_of_one_colour_are_found():
+    for grey in (0.0, 0.5, 1.0):
+        found = prototypes.levelled(np.full((1, 1, 8, 8, 1), grey), np.ones((1, 1)), np.full((1, 8, 8, 1), 0.25))
+        assert found.min() >= 0 and found.max() <= 1

@@ -87,10 +87,10 @@ def test_pictures_that_are_too_small_for_networks_have_no_prototypes(shape):
     assert (many.prototype_charges, many.num_clusters) == (0, 16)
 
 
-def test_many_grey_pictures_get_two_sources_and_prototypes_that_suit_any_warp_that_may_be_chosen():
+def test_many_grey_pictures_get_one_or_two_sources_and_prototypes_that_suit_any_warp_that_may_be_chosen():
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10).resolved(60_000)
-    assert {choice.sources for choice in config.choices} == {("moments", "prototypes")}
-    assert [choice.warp for choice in config.choices] == [0, 0.75, 1.5] and config.moved_prototypes == 0.75
+    assert [choice.sources for choice in config.choices] == [("moments", "prototypes")] * 3 + [("prototypes",)] * 3
+    assert [choice.warp for choice in config.choices] == [0, 0.75, 1.5] * 2 and config.moved_prototypes == 0.75
     assert config.replace(prototype_warp=0.0).moved_prototypes == 0 and config.resolved(60_000) == config
     assert config.num_prototypes == 100 and config.replace(num_classes=2).resolved(60_000) == config.replace(
         num_classes=2)

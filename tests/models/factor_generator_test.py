@@ -27,6 +27,13 @@ def test_clusters_are_drawn_by_their_weights_and_have_their_own_images():
         assert (found[1] == 0) == (shares[1] == 0)
 
 
+def test_class_means_are_those_of_its_clusters_by_their_weights():
+    made = generator(weights=((1.0, 1.0, 1.0), (3.0, 0.0, 1.0)))
+    means = made.means.numpy().reshape(2, 3, *SHAPE)
+    expected = means[0].mean(0), 0.75 * means[1, 0] + 0.25 * means[1, 2]
+    np.testing.assert_allclose(made.class_means, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("weights", [((1.0,), (1.0,)), ((1.0, 2.0), (5.0, 1.0))])
 def test_each_image_is_its_own_latents_and_label(weights):
     made = generator(weights=weights)
