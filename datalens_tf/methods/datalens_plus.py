@@ -319,7 +319,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         if config.prototype_charges:  # They are fitted last, so that nothing is released after the fits but the choice.
             self._fit(made, releases, config.prototype_steps, "fit prototypes", "prototypes")
             sources["prototypes"] = made.released()
-        fitted = Fitted(config, sources)
+        fitted = Fitted(config, sources, made.to_look_at() if config.prototype_charges else None)
         chosen = self._chosen(records, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}
@@ -469,20 +469,25 @@ def _bounds(config: DataLensPlusConfig) -> dict[str, typing.Any]:
 
 
 class Fitted:
-    """Fitted releases, and the generator chosen among their variants."""
+    """Fitted releases, and the generator chosen among their variants.
 
-    def __init__(self, config: DataLensPlusConfig, sources: dict[str, tf.Module]):
-        self._config, self._sources = config, sources
+    Args:
+      config: resolved settings.
+      sources: generators by their names in the settings' choices.
+      prototypes_to_look_at: what people see of a candidate that has prototypes; None where none has.
+    """
+
+    def __init__(self, config: DataLensPlusConfig, sources: dict[str, tf.Module],
+                 prototypes_to_look_at: tf.Module | None = None):
+        self._config, self._sources, self._to_look_at = config, sources, prototypes_to_look_at
         self._generator: warps.WarpedGenerator | None = None
 
     def choose(self, candidate: int) -> None:
         """Sets the candidate that images are drawn from, by its place among the settings' choices."""
         names, warp, grain, erased = self._config.choices[candidate]
-        shape, sources = self._config.data.image_shape, [self._sources[name] for name in names]
-        # People see prototypes where there are any. Moves as in their fit average over what single pixels have.
-        looking = [warps.WarpedGenerator(shape, [self._sources["prototypes"]], self._config.moved_prototypes)
-                   ] if "prototypes" in names else None
-        self._generator = warps.WarpedGenerator(shape, sources, warp, grain, erased, looking=looking)
+        self._generator = warps.WarpedGenerator(
+            self._config.data.image_shape, [self._sources[name] for name in names], warp, grain, erased,
+            looking=[self._to_look_at] if "prototypes" in names else None)
 
     def released(self) -> warps.WarpedGenerator:
         """The generator to hand out."""

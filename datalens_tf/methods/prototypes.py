@@ -33,6 +33,7 @@ from datalens_tf.training import untrained_networks
 
 with epy.lazy_imports():
     import numpy as np
+    import scipy.ndimage
     import scipy.optimize
     import sklearn.cluster
     import sklearn.exceptions
@@ -47,6 +48,7 @@ if typing.TYPE_CHECKING:
 
 _SEEN = 3000  # images of the Gaussians, which say by how much what the networks see of the records is moved and scaled
 _PER_CELL = 100  # images of the Gaussians, on average, that a cell's centre and first prototypes come from
+_SMOOTHED = 0.6  # standard deviation in pixels of the filter of prototypes that people see
 _LEAST_CONTRAST = 1e-3  # pixel values between the levels that become black and white
 _FEW = 0.25  # share of the mean size of a class's cells; smaller cells are left out
 
@@ -235,15 +237,28 @@ class PrototypeStudent:
 
     def released(self) -> models.PrototypeGenerator:
         """The generator of these prototypes: each cell is drawn in proportion to its number of records."""
+        return self._generator(0.0)
+
+    def to_look_at(self) -> tf.Module:
+        """The generator for people: smooth, or moved as in the fit, which averages over what single pixels have."""
+        if self._grey:
+            return self._generator(_SMOOTHED)
+        return warps.WarpedGenerator(self._config.data.image_shape, [self.released()], self._warp)
+
+    @property
+    def _grey(self) -> bool:
+        return self._images.shape[-1] == 1
+
+    def _generator(self, smoothed: float) -> models.PrototypeGenerator:
         config, weights = self._config, np.repeat(self._sizes, self._own, axis=1)
         images = self._images.numpy().reshape(*weights.shape, *self._images.shape[1:])
         square = config.features_square
-        if images.shape[-1] == 1:  # Mean photographs are nearly of one colour, and say little of contrast.
+        if self._grey:  # Mean photographs are nearly of one colour, and say little of contrast.
             expected = sum_questions.averaged_images(tf.constant(self._class_means, tf.float32), square) / square
-            images = levelled(images, weights, expected.numpy())
-        table = np.round(255 * images).astype(np.uint8)
-        return models.PrototypeGenerator(
-            config.data.image_shape, table, weights, config.mirrors, square)
+            images = levelled(scipy.ndimage.gaussian_filter(images, (0, 0, smoothed, smoothed, 0)), weights,
+                              expected.numpy())
+        return models.PrototypeGenerator(config.data.image_shape, np.round(255 * images).astype(np.uint8), weights,
+                                         config.mirrors, square)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, uint8 [Y, per_class, H, W, C], one row per class."""

@@ -179,6 +179,20 @@ def test_grey_prototypes_get_the_brightness_of_the_released_means_and_photograph
         0.25 if channels == 1 else 200 / 255, abs=0.002)
 
 
+def test_people_see_smooth_grey_prototypes_and_moved_photographs():
+    random = np.random.default_rng(5)
+    grey, colour = (of_start(random.integers(0, 256, (CLASSES, CELLS, 3, 16, 16, channels)).astype(np.uint8), 0.5)
+                    for channels in (1, 3))
+
+    def roughness(generator):
+        return np.abs(np.diff(generator.prototypes.numpy().astype(float), axis=1)).mean()
+
+    assert roughness(grey.to_look_at()) < 0.7 * roughness(grey.released())
+    seen = colour.to_look_at()
+    assert (seen.warp, seen.grain, seen.erased) == (0.5, 0, 0)
+    np.testing.assert_array_equal(seen.sources[0].prototypes, colour.released().prototypes)
+
+
 def test_levels_of_images_of_one_colour_are_found():
     for grey in (0.0, 0.5, 1.0):
         found = prototypes.levelled(np.full((1, 1, 8, 8, 1), grey), np.ones((1, 1)), np.full((1, 8, 8, 1), 0.25))
