@@ -30,7 +30,13 @@ _WITH_AN_EMBEDDING: Plan = {
     **_SHARING, "centre_charges": 3, "mean_charges": 22, "covariance_charges": 15, "embedding_charges": 58,
     "selection_charges": 2, "selection_images": 10_000, "fit_steps": 800, "batch_size": 200,
     "candidates": "moments:0:0.15,moments:1.5:0.15,embedding:0:0.15,embedding:1.5:0.15,both:0:0.15,both:1.5:0.15"}
-# Grey pictures. Clothes gain by two sources, and digits by prototypes alone.
+# Grey pictures, few records.
+_OF_FEW_GREY: Plan = {
+    **_SHARING, "centre_charges": 3, "mean_charges": 8, "covariance_charges": 12, "prototype_charges": 75,
+    "embedding_charges": 0, "selection_charges": 2, "selection_images": 10_000, "num_networks": 16,
+    "prototype_steps": 500, "prototype_cells": 1,
+    "candidates": ",".join(f"prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
+# Grey pictures, many records. Clothes gain by two sources, and digits by prototypes alone.
 _TWO_SOURCES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 3, "covariance_charges": 35, "prototype_charges": 60, "embedding_charges": 0,
     "selection_charges": 2, "num_networks": 16, "prototype_steps": 500, "prototype_cells": 1,
@@ -51,9 +57,10 @@ _LEAST_CLASSES = 10
 _CENTRED = 4
 # Below this mu n, shares of right answers have noise of two points or more, as much as a choice would gain.
 _CHOOSES = 433.0
-# From the first signal on, embeddings pay. From the second on, prototypes pay more, and each class of grey images has a
-# covariance of its own; the second is for their _NUMBERS numbers at half the resolution.
-_EMBEDS, _COVARIANCES, _NUMBERS = 150.0, 300.0, 14 * 14
+# From the first signal on, prototypes of grey images pay. From the second on, embeddings of others do. From the third on,
+# prototypes of all images pay more, and each class of grey ones has a covariance of its own; the third is for their
+# _NUMBERS numbers at half the resolution.
+_SEEN, _EMBEDS, _COVARIANCES, _NUMBERS = 60.0, 150.0, 300.0, 14 * 14
 # From this signal on, clusters pay, and nothing beside them does.
 _CLUSTERED = 5000.0
 # Grey images of fewer pixels along a side have too little detail for untrained networks.
@@ -76,19 +83,18 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
     signal = visible / max(classes, _LEAST_CLASSES)
     # The more numbers an image has, the more noise covariances have; features do not.
     numbers = config.replace(**_SHARING).moments_dimension
-    if visible < _CHOOSES:
-        return _WITHOUT_A_CHOICE if classes >= _CENTRED else _OF_FEW_CLASSES
-    if signal < _EMBEDS:
-        return _MOMENTS_ALONE
-    if signal < _COVARIANCES * (numbers / _NUMBERS)**0.5:
-        return _WITH_AN_EMBEDDING
-    if colour and config.num_network_features > 0:
+    many = signal >= _COVARIANCES * (numbers / _NUMBERS)**0.5
+    if colour and config.num_network_features > 0 and many:
         return prototypes(visible, classes)
     if signal >= _CLUSTERED:
         return _CLUSTERS
-    if min(config.features_data.image_shape[:2]) >= _DETAILED:
-        return _TWO_SOURCES | {"num_prototypes": _num_prototypes(classes)}
-    return None
+    if not colour and min(config.features_data.image_shape[:2]) >= _DETAILED and signal >= _SEEN:
+        return (_TWO_SOURCES if many else _OF_FEW_GREY) | {"num_prototypes": _num_prototypes(classes)}
+    if visible < _CHOOSES:
+        return _WITHOUT_A_CHOICE if classes >= _CENTRED else _OF_FEW_CLASSES
+    if many:
+        return None
+    return _MOMENTS_ALONE if signal < _EMBEDS else _WITH_AN_EMBEDDING
 
 
 def prototypes(visible: float, num_classes: int) -> Plan:

@@ -38,14 +38,16 @@ _MEANS_ALONE = _MOMENTS_ALONE | _ONE_GAUSSIAN | {"mean_charges": 97, "covariance
 # Part -> what is changed: for a small budget, and for one that pays for clusters.
 SMALL = {
     "whole": {},
-    "no_warp": {"candidates": f"{_BOTH}:0:0.15", "selection_charges": 0, "covariance_charges": 37},
-    "no_grain": {"candidates": f"{_BOTH}:0,{_BOTH}:0.75,{_BOTH}:1.5"},
+    "no_warp": {"candidates": f"{_BOTH}:0:0.15,prototypes:0:0.15"},
+    "no_grain": {"candidates": ",".join(f"{source}:{warp}" for source in (_BOTH, "prototypes")
+                                        for warp in (0, 0.75, 1.5))},
     "no_choice": {"candidates": f"{_BOTH}:1.5:0.15", "selection_charges": 0, "covariance_charges": 37},
     "an_embedding_beside": {"candidates": _warped(f"{_BOTH}+embedding"), "prototype_charges": 30,
                             "embedding_charges": 30},
     "an_embedding_instead": {"candidates": _warped("moments+embedding"), "prototype_charges": 0, "mean_charges": 6,
                              "covariance_charges": 34, "embedding_charges": 58},
     "no_moments": {"candidates": _warped("prototypes")},
+    "no_prototypes_alone": {"candidates": _warped(_BOTH)},
     "moments_alone": _MOMENTS_ALONE | {"mean_charges": 15, "covariance_charges": 83},
     "means_alone": _MEANS_ALONE,
 }

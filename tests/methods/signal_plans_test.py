@@ -14,16 +14,27 @@ def test_few_records_for_the_budget_get_another_plan(epsilon, num_records, num_c
     config = DataLensPlusConfig(epsilon=epsilon, image_shape=(28, 28, 1), num_classes=num_classes)
     resolved = config.resolved(num_records)
     assert resolved.share_covariance == is_small and (resolved.centre_charges > 0) == is_small
-    assert (resolved.prototype_charges > 0 or resolved.num_clusters > 1) == (not is_small)
     assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
     assert DataLensPlusConfig.from_json(resolved.to_json()) == resolved
     assert resolved.noise_multiplier == pytest.approx(config.resolved(10**6).noise_multiplier)
 
 
-def test_an_embedding_is_for_records_that_are_neither_fewest_nor_many():
-    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=10)
+def test_an_embedding_is_for_colour_pictures_that_are_neither_fewest_nor_many():
+    config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=10)
     embedded = [config.resolved(count).embedding_charges > 0 for count in (1000, 3000, 10_000, 60_000)]
     assert embedded == [False, False, True, False]
+
+
+@pytest.mark.parametrize("num_classes", [2, 10, 30])
+def test_all_grey_pictures_but_the_fewest_get_prototypes(num_classes):
+    config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=num_classes)
+    tens = max(num_classes, 10) / 10
+    fewest, next_to = round(2190 * tens), round(2260 * tens)  # Signals of 59 and 61.
+    fewer, more, many = (config.resolved(count) for count in (fewest, next_to, 6 * fewest))
+    assert [found.prototype_charges > 0 for found in (fewer, more, many)] == [False, True, True]
+    assert {choice.sources for choice in more.choices} == {("prototypes",)} and more.moved_prototypes == 0.75
+    assert more.share_covariance and more.centre_charges and more.num_charges == 100 and not many.share_covariance
+    assert more.num_prototypes == many.num_prototypes and more.resolved(next_to) == more
 
 
 def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
@@ -32,8 +43,9 @@ def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
         config = DataLensPlusConfig(image_shape=shape, num_classes=10).resolved(count)
         return config.embedding_charges > 0, config.prototype_charges > 0, config.share_covariance
 
-    for shape in ((28, 28, 1), (32, 32, 3), (64, 64, 3)):
+    for shape in ((32, 32, 3), (64, 64, 3)):
         assert plan(shape, 5000) == (False, False, True) and plan(shape, 10_000) == (True, False, True)
+    assert plan((28, 28, 1), 10_000) == (False, True, True)
     assert plan((28, 28, 1), 15_000) == (False, True, False) and plan((32, 32, 3), 15_000) == (True, False, True)
     assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (False, True, True)
     assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
