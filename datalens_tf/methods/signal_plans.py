@@ -57,8 +57,8 @@ _LEAST_CLASSES = 10
 _CENTRED = 4
 # Below this mu n, shares of right answers have noise of two points or more, as much as a choice would gain.
 _CHOOSES = 433.0
-# From the first signal on, prototypes of grey images pay. From the second on, embeddings of others do. From the third on,
-# prototypes of all images pay more, and each class of grey ones has a covariance of its own; the third is for their
+# From the first signal on, prototypes of grey images pay. From the second on, embeddings of others do. From the third
+# on, prototypes of all images pay, and each class of grey ones has a covariance of its own; the third is for their
 # _NUMBERS numbers at half the resolution.
 _SEEN, _EMBEDS, _COVARIANCES, _NUMBERS = 60.0, 150.0, 300.0, 14 * 14
 # From this signal on, clusters pay, and nothing beside them does.
