@@ -60,7 +60,7 @@ _CHOOSES = 433.0
 # From the first signal on, prototypes of grey images pay. From the second on, embeddings of others do. From the third
 # on, prototypes of all images pay, and each class of grey ones has a covariance of its own; the third is for their
 # _NUMBERS numbers at half the resolution.
-_SEEN, _EMBEDS, _COVARIANCES, _NUMBERS = 60.0, 150.0, 300.0, 14 * 14
+_SEEN, _EMBEDS, _COVARIANCES, _NUMBERS = 45.0, 150.0, 300.0, 14 * 14
 # From this signal on, clusters pay, and nothing beside them does.
 _CLUSTERED = 5000.0
 # Grey images of fewer pixels along a side have too little detail for untrained networks.

@@ -29,8 +29,8 @@ def test_an_embedding_is_for_colour_pictures_that_are_neither_fewest_nor_many():
 def test_all_grey_pictures_but_the_fewest_get_prototypes(num_classes):
     config = DataLensPlusConfig(image_shape=(28, 28, 1), num_classes=num_classes)
     tens = max(num_classes, 10) / 10
-    fewest, next_to = round(2190 * tens), round(2260 * tens)  # Signals of 59 and 61.
-    fewer, more, many = (config.resolved(count) for count in (fewest, next_to, 6 * fewest))
+    fewest, next_to = round(1640 * tens), round(1690 * tens)  # Signals of 44 and 46.
+    fewer, more, many = (config.resolved(count) for count in (fewest, next_to, 7 * fewest))
     assert [found.prototype_charges > 0 for found in (fewer, more, many)] == [False, True, True]
     assert {choice.sources for choice in more.choices} == {("prototypes",)} and more.moved_prototypes == 0.75
     assert more.share_covariance and more.centre_charges and more.num_charges == 100 and not many.share_covariance
