@@ -319,7 +319,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         if config.prototype_charges:  # They are fitted last, so that nothing is released after the fits but the choice.
             self._fit(made, releases, config.prototype_steps, "fit prototypes", "prototypes")
             sources["prototypes"] = made.released()
-        fitted = Fitted(config, sources, made.to_look_at() if config.prototype_charges else None)
+        fitted = Fitted(config, sources, made.to_look_at(sources["prototypes"]) if config.prototype_charges else None)
         chosen = self._chosen(records, fitted, releases)
         fitted.choose(0 if chosen is None else chosen)
         clips = {f"{name}_clip": value for name, value in moments.clips(config)._asdict().items()}

@@ -239,11 +239,11 @@ class PrototypeStudent:
         """The generator of these prototypes: each cell is drawn in proportion to its number of records."""
         return self._generator(0.0)
 
-    def to_look_at(self) -> tf.Module:
-        """The generator for people: smooth, or moved as in the fit, which averages over what single pixels have."""
+    def to_look_at(self, released: models.PrototypeGenerator) -> tf.Module:
+        """The generator for people: smooth, or `released` as moved in the fit, which averages over single pixels."""
         if self._grey:
             return self._generator(_SMOOTHED)
-        return warps.WarpedGenerator(self._config.data.image_shape, [self.released()], self._warp)
+        return warps.WarpedGenerator(self._config.data.image_shape, [released], self._warp)
 
     @property
     def _grey(self) -> bool:
