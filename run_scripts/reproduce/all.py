@@ -15,7 +15,6 @@ import argparse
 import collections
 import fcntl
 import fnmatch
-import json
 import pathlib
 import shutil
 import signal
@@ -130,9 +129,11 @@ def export(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bo
     if not (run / verification.STATEMENT).exists():
         return False
     config = registry.config_from_json((run / "config.json").read_text())
-    step = accountants.max_steps(config.step_event(), cell.epsilon, config.delta, config.accountant, config.adjacency)
-    taken = json.loads((run / verification.STATEMENT).read_text())["num_steps"]
-    earlier = (f"--step={step}",) if step < taken else ()
+    earlier: tuple[str, ...] = ()
+    if cell.epsilon is not None and cell.epsilon < config.epsilon:
+        step = accountants.max_steps(config.step_event(), cell.epsilon, config.delta, config.accountant,
+                                     config.adjacency)
+        earlier = (f"--step={step}",)
     if not (folder / verification.STATEMENT).exists():  # An evaluation that was interrupted may continue.
         shutil.rmtree(folder, ignore_errors=True)  # Left by an export that was interrupted.
         call(folder, "export", "export", f"--run_dir={run}", f"--output_dir={folder / 'generator'}", *earlier,
@@ -168,6 +169,9 @@ def minutes_of(cell: Cell, runs_dir: pathlib.Path) -> tuple[float, str]:
 def _kind(cell: Cell) -> str:
     """The kind of a run; runs of a method and a kind take about as long."""
     kind = "grey" if cell.dataset in paper_tables.GREY else "colour"
+    for flag in cell.evaluate:
+        if flag.startswith("--protocol="):
+            return f"{kind}, by {flag.partition('=')[2]}"
     return f"{kind}, 1/10 of the teachers" if paper_tables.has_few_teachers(cell) else (
         f"{kind}, exported anew" if cell.export_of else kind)
 

@@ -36,9 +36,11 @@ RESULTS = PROJECT / "results"
 COLUMNS = ("tables", "data", "classes", "n", "method", "variant", "budget", "epsilon_replace_one",
            "epsilon_add_or_remove", "delta", "accountant", "protocol", "measure", "seeds", "values", "mean", "sd",
            "sd_over", "paper", "minutes", "commit", "command", "runs")
-# For the name of each measure in a row, its place in `metrics.json`.
-MEASURES = {"accuracy": ("utility", "accuracy_mean"), "inception_score": ("quality", "inception_score", "mean"),
+# For the name of each measure in a row, its place in `metrics.json`, or in each classifier's part of it.
+MEASURES = {"accuracy": ("accuracy",), "best_epoch_accuracy": ("best_epoch_accuracy",),
+            "inception_score": ("quality", "inception_score", "mean"),
             "frechet_domain_classifier": ("quality", "frechet_domain_classifier", "value")}
+_ACCURACIES = ("accuracy", "best_epoch_accuracy")
 _MEASURED = "measured.json"
 # For the images that quality was measured on, what the protocol says of them: images to learn from, unless a run says
 # that it has others, to look at. Until commit a4fb441 these were moved as much as those to learn from.
@@ -98,13 +100,21 @@ def write_run(cell: Cell, statement: bytes, metrics: Mapping[str, Any], results:
         "num_synthetic": utility["num_synthetic"], "epochs": utility["epochs"],
         "follows_protocol": utility["follows_protocol"],
         "accuracy_by_classifier": [one["accuracy"] for one in utility["per_seed"]],
-        "measures": {name: value for name, path in MEASURES.items() if (value := _at(metrics, path)) is not None},
+        "measures": {name: value for name in MEASURES if (value := _measure_of(metrics, name)) is not None},
         "quality_of": _at(metrics, ("quality", "purpose")) or _LEARNING,
         **more}
     folder = results / "runs" / cell.name
     folder.mkdir(parents=True, exist_ok=True)
     _files.atomic_write(folder / verification.STATEMENT, statement)
     _files.atomic_write(folder / _MEASURED, json.dumps(measured, indent=1) + "\n")
+
+
+def _measure_of(metrics: Mapping[str, Any], name: str) -> float | None:
+    """A measure of a run; accuracies are averaged over its classifiers."""
+    if name not in _ACCURACIES:
+        return _at(metrics, MEASURES[name])
+    found = [_at(one, MEASURES[name]) for one in metrics["utility"]["per_seed"]]
+    return None if None in found else statistics.fmean(found)
 
 
 def _at(metrics: Mapping[str, Any], path: Sequence[str]) -> Any:
@@ -141,7 +151,7 @@ def _rows_of(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
     for measure in MEASURES:
         for images in _IMAGES:
             mine = [run for run in runs if measure in run["measures"]
-                    and (_LEARNING if measure == "accuracy" else run.get("quality_of", _LEARNING)) == images]
+                    and (_LEARNING if measure in _ACCURACIES else run.get("quality_of", _LEARNING)) == images]
             if mine:
                 yield _row(mine, measure, images)
 
@@ -151,7 +161,7 @@ def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[s
     private = statement["private"]
     minutes = [run["minutes"]["training"] for run in runs if "training" in run["minutes"]]
     protocol = f"domain classifier{_IMAGES[images]}"
-    if measure == "accuracy":
+    if measure in _ACCURACIES:
         protocol = first["protocol"] if first["follows_protocol"] else (
             f"{first['protocol']}, but {first['num_synthetic']} images and {first['epochs']} epochs")
     values = [run["measures"][measure] for run in runs]
@@ -160,7 +170,7 @@ def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[s
         spread, over = first["accuracy_by_classifier"], f"{len(first['accuracy_by_classifier'])} classifiers"
     epsilon = max(run["statement"]["epsilon"] for run in runs) if private else None
     cells = {
-        "tables": first["tables"] if measure == "accuracy" else ["3"], "data": first["dataset"],
+        "tables": first["tables"] if measure in _ACCURACIES else ["3"], "data": first["dataset"],
         "classes": first["classes"], "n": statements.how_many(statement), "method": first["method"],
         "variant": first["variant"], "budget": "inf" if epsilon is None else f"{first['epsilon_budget']:g}",
         **{column: "inf" if epsilon is None else _guaranteed([run["statement"] for run in runs], adjacency)
@@ -192,10 +202,17 @@ def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
 
 
 def _published(run: Mapping[str, Any], measure: str) -> str:
-    """The DataLens paper's number for this method, data and budget; empty without one, or for other settings."""
-    if not _is_usual(run["variant"]):
+    """The DataLens paper's number for this method, data and budget; empty without one, or for other settings.
+
+    Accuracies of the paper are of the best epoch. They stand beside ours of the last one, but in the table of its own
+    protocol beside ours of the best one.
+    """
+    if paper_tables.AS_THE_PAPER in run["tables"]:
+        if measure == "accuracy":
+            return ""
+    elif not _is_usual(run["variant"]):
         return ""
-    if measure == "accuracy":
+    if measure in _ACCURACIES:
         value = references.published(run["method"], run["dataset"], run["epsilon_budget"]).get("DataLens paper")
     else:
         name = methods()[run["method"]].published_as or ""
@@ -242,18 +259,33 @@ def documents(found: Sequence[Mapping[str, str]]) -> dict[pathlib.Path, str]:
 
 
 def headline(found: Sequence[Mapping[str, str]]) -> str:
-    """Accuracies of a few methods, a row for each data set and budget."""
-    cells: dict[tuple[str, str], dict[tuple[str, bool], str]] = {}
-    # Where a method has a released generator and newer runs, the newer runs are shown.
-    for row in sorted(found, key=lambda row: (_place(row["data"]), float(row["budget"]), not _is_released(row))):
-        if row["measure"] == "accuracy" and (_is_usual(row["variant"]) or _is_posed(row)):
-            cells.setdefault((row["data"], row["budget"]), {})[row["method"], _is_posed(row)] = _accuracy(row)
-    columns = [(method, posed) for method in paper_tables.HEADLINE for posed in (False, True)
-               if any((method, posed) in known for known in cells.values())]
+    """Accuracies of a few methods, a row for each data set and budget; DataLens' by the paper's protocol, too."""
+    cells: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
+    best = {row["runs"]: row["mean"] for row in found if row["measure"] == "best_epoch_accuracy"}
+    # Where a method has a released generator and newer runs, the newer runs are shown; all epochs before a tenth.
+    for row in sorted(found, key=lambda row: (_place(row["data"]), float(row["budget"]), not _is_released(row),
+                                              row["protocol"] == "paper")):
+        if row["measure"] == "accuracy" and (how := _column(row)) is not None:
+            by_epoch = f" ({best[row['runs']]})" if how == paper_tables.AS_THE_PAPER else ""
+            cells.setdefault((row["data"], row["budget"]), {})[row["method"], how] = _accuracy(row) + by_epoch
+    columns = [(method, how) for method in paper_tables.HEADLINE for how in _HEADS
+               if any((method, how) in known for known in cells.values())]
     lines = [(_DATA.get(data, data), budget, *(known.get(column, "-") for column in columns))
              for (data, budget), known in cells.items() if any(column in known for column in columns)]
-    return _table(("data", "epsilon", *(_shown(method) + f", {paper_tables.POSED}" * posed
-                                        for method, posed in columns)), lines)
+    return _table(("data", "epsilon", *(_HEADS[how].format(_shown(method)) for method, how in columns)), lines)
+
+
+# What the headline says of a method's runs: as they are; posed; posed, and judged as the paper judges.
+_HEADS = {"": "{}", paper_tables.POSED: f"{{}}, {paper_tables.POSED}",
+          paper_tables.AS_THE_PAPER: "judged as the paper judges"}
+
+
+def _column(row: Mapping[str, str]) -> str | None:
+    if row["tables"] == paper_tables.AS_THE_PAPER:
+        return paper_tables.AS_THE_PAPER if paper_tables.POSED in row["variant"].split(", ") else None
+    if _is_posed(row):
+        return paper_tables.POSED
+    return "" if _is_usual(row["variant"]) else None
 
 
 def all_tables(found: Sequence[Mapping[str, str]]) -> str:
@@ -275,6 +307,7 @@ def all_tables(found: Sequence[Mapping[str, str]]) -> str:
 
 
 _TITLES = {paper_tables.ADJACENCY: "Replaced, or added and removed",
+           paper_tables.AS_THE_PAPER: "Judged as the paper judges",
            paper_tables.NETWORKS: "Released generators, judged by other networks"}
 
 
@@ -299,7 +332,7 @@ def _is_usual(variant: str) -> bool:
 
 def _measure(row: Mapping[str, str]) -> str:
     _, _, images = row["protocol"].partition(", ")
-    return row["measure"].replace("_", " ") + (f", {images}" if row["measure"] != "accuracy" and images else "")
+    return row["measure"].replace("_", " ") + (f", {images}" if row["measure"] not in _ACCURACIES and images else "")
 
 
 def _accuracy(row: Mapping[str, str]) -> str:

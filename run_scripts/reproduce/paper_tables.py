@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import dp_accounting
 import table1
@@ -31,6 +31,9 @@ _CIFAR = "tfds:cifar10_jpeg"
 ADJACENCY, ADDED = "adjacency", "made for one added or removed"
 # Another: released generators, judged by protocols with other networks than the paper's.
 NETWORKS, _JUDGES = "networks", {"residual": "by a residual network", "condensed": "by the protocol of condensed sets"}
+# Another: judged as the DataLens paper judges, in a tenth of its epochs or in all of them.
+AS_THE_PAPER, _EPOCHS = "paper", {"paper-short": "60 epochs of the paper's protocol",
+                                  "paper": "600 epochs of the paper's protocol"}
 SEEDS, BUDGETS, SMALL_BUDGETS = range(3), (1.0, 10.0), (0.2, 0.4, 0.6, 0.8)
 
 # At N = 4,000, teachers of the grey presets would take 19 GiB of memory; with this limit they are on the disk.
@@ -48,6 +51,7 @@ _MINUTES = {
     "dcgan": (9, 90), "gs_wgan": (28, 60), "pate_gan": (26, 60), "g_pate": (45, 60), "dp_gan": (10, 120),
     "dp_merf": (10, 30), "datalens": (80, 180), PLUS: (15, 45), "d2pfed": (80, 180), "fetchsgd": (80, 180)}
 _MINUTES_OF_EVALUATION, _MINUTES_BY_LARGER_NETWORKS = 12, 60
+_MINUTES_AS_THE_PAPER = {"paper-short": 15, "paper": 150}
 HEADLINE = (PLUS, "dp_merf", "dp_gan", "datalens")  # In README.
 
 # Limits of training in colour, in minutes.
@@ -65,8 +69,9 @@ POSES = {"mnist": ("--output_warp=1.5", "--output_grain=0.5", "--output_choices=
 @functools.cache
 def cells() -> tuple[Cell, ...]:
     """All runs: those without training, those least likely to change, DataLens last, and colour after grey."""
-    return (*_posed_checkpoints(), *_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"),
-            *_grey("datalens", PLUS), *_adjacencies(), *_judged_checkpoints(), *_variants(), *_colour())
+    grey = (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"), *_grey("datalens", PLUS))
+    return (*_posed_checkpoints(), *_released_as_the_paper_judges("paper-short"), *grey, *_as_the_paper_judges(grey),
+            *_adjacencies(), *_judged_checkpoints(), *_released_as_the_paper_judges("paper"), *_variants(), *_colour())
 
 
 def has_few_teachers(cell: Cell) -> bool:
@@ -78,6 +83,8 @@ def estimate(cell: Cell) -> float:
     """Estimate of the minutes that training and evaluation take, for where no such run is recorded."""
     if NETWORKS in cell.tables:
         return _MINUTES_BY_LARGER_NETWORKS
+    if AS_THE_PAPER in cell.tables:
+        return next(minutes for name, minutes in _MINUTES_AS_THE_PAPER.items() if f"--protocol={name}" in cell.evaluate)
     training: float = 0 if cell.export_of else _MINUTES[cell.method][cell.dataset not in GREY]
     if has_few_teachers(cell):
         training *= 0.15
@@ -144,6 +151,30 @@ def _posed_checkpoints() -> Iterator[Cell]:
     for dataset in GREY:
         run = f"checkpoints/{dataset}_eps1"
         yield _posed(dataset, 1.0, 0, run, classifiers=3, variant=f"{run}, {POSED}")
+
+
+def _released_as_the_paper_judges(protocol: str) -> Iterator[Cell]:
+    """The released generators of DataLens, as they were trained and posed."""
+    for dataset in GREY:
+        run = f"checkpoints/{dataset}_eps1"
+        trained = _posed(dataset, 1.0, 0, run, variant=f"{run}, {POSED}")
+        for cell in (trained, dataclasses.replace(trained, name=f"released_{dataset}_eps1", export=(), variant=run)):
+            yield _judged(cell, protocol)
+
+
+def _as_the_paper_judges(cells: Iterable[Cell]) -> Iterator[Cell]:
+    """Table 1 for the first seed."""
+    for cell in cells:
+        if "1" in cell.tables and cell.seed == SEEDS[0]:
+            yield _judged(cell, "paper-short")
+
+
+def _judged(cell: Cell, protocol: str) -> Cell:
+    """A run's generator, or what another cell exports of one, by the paper's protocol."""
+    return dataclasses.replace(
+        cell, name=f"{protocol.replace('-', '_')}_{cell.name}", tables=(AS_THE_PAPER,), train=(),
+        variant=", ".join(filter(None, (cell.variant, _EPOCHS[protocol]))), export_of=cell.export_of or cell.name,
+        evaluate=(f"--dataset={cell.dataset}", "--metrics=utility", f"--protocol={protocol}", "--seeds=1"))
 
 
 def _judged_checkpoints() -> Iterator[Cell]:

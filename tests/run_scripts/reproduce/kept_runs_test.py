@@ -143,6 +143,24 @@ def test_scores_of_images_to_look_at_have_a_row_of_their_own(kept_runs, tmp_path
     assert "| inception score, images to look at | 8.1000" in kept_runs.all_tables([*scores, accuracy])
 
 
+def test_a_best_epoch_stands_beside_a_last_one_and_the_paper_s_number_beside_the_best(kept_runs, tmp_path):
+    metrics = json.loads((ROOT / "checkpoints/mnist_eps1/metrics.json").read_text())
+    utility = metrics["utility"] | {"protocol_name": "paper-short", "per_seed": [
+        metrics["utility"]["per_seed"][0] | {"accuracy": 0.5, "best_epoch_accuracy": 0.75}]}
+    cells = {cell.name: cell for cell in kept_runs.paper_tables.cells()}
+    proof = (ROOT / "checkpoints/mnist_eps1/privacy.json").read_bytes()
+    for name in ("paper_short_released_mnist_eps1", "paper_short_posed_mnist_eps1"):
+        kept_runs.write_run(cells[name], proof, {"utility": utility}, tmp_path,
+                            {"classes": [], "minutes": {}, "commit": "", "command": ""})
+    rows = kept_runs.rows(tmp_path)
+    assert [(row["measure"], row["mean"], row["paper"]) for row in rows] == 2 * [
+        ("accuracy", "0.5000", ""), ("best_epoch_accuracy", "0.7500", "0.7123")]
+    assert "| best epoch accuracy | 0.7500 |" in kept_runs.all_tables(rows)
+    copied(tmp_path, "posed_mnist_eps1")
+    assert "| judged as the paper judges |" in (text := kept_runs.headline(kept_runs.rows(tmp_path)))
+    assert "| 0.5000 (0.7500) |" in text and text.count("0.5000") == 1
+
+
 def test_a_statement_that_its_charges_do_not_bear_out_is_not_kept(kept_runs, script, tmp_path):
     cell = script("cells").Cell(name="x", tables=("1",), method="datalens", dataset="mnist", epsilon=1.0, seed=0)
     folder = ROOT / "checkpoints" / "mnist_eps1"
