@@ -36,6 +36,10 @@ _OF_FEW_GREY: Plan = {
     "embedding_charges": 0, "selection_charges": 2, "selection_images": 10_000, "num_networks": 16,
     "prototype_steps": 500, "prototype_cells": 1,
     "candidates": ",".join(f"prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
+# Colour pictures, few records.
+_OF_FEW_COLOUR: Plan = _OF_FEW_GREY | {
+    "covariance_charges": 14, "selection_charges": 0, "candidates": "prototypes:1.5:0.1:1"}
+_WITHOUT_A_CENTRE: Plan = {"centre_charges": 0, "covariance_charges": 17}
 # Grey pictures, many records. Clothes gain by two sources, and digits by prototypes alone.
 _TWO_SOURCES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 3, "covariance_charges": 35, "prototype_charges": 60, "embedding_charges": 0,
@@ -45,11 +49,11 @@ _TWO_SOURCES: Plan = {
 _CLUSTERS: Plan = {
     "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
     "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
-# Colour pictures.
+# Colour pictures, many records.
 _PROTOTYPES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True, "embedding_charges": 0,
     "prototype_charges": 85, "selection_charges": 0, "num_networks": 16, "prototype_steps": 600,
-    "candidates": "prototypes:1.5:0.1:1"}
+    "candidates": _OF_FEW_COLOUR["candidates"]}
 
 # Fewer classes count as this many: there is more to say of each.
 _LEAST_CLASSES = 10
@@ -57,10 +61,10 @@ _LEAST_CLASSES = 10
 _CENTRED = 4
 # Below this mu n, shares of right answers have noise of two points or more, as much as a choice would gain.
 _CHOOSES = 433.0
-# From the first signal on, prototypes of grey images pay. From the second on, embeddings of others do. From the third
-# on, prototypes of all images pay, and each class of grey ones has a covariance of its own; the third is for their
-# _NUMBERS numbers at half the resolution.
-_SEEN, _EMBEDS, _COVARIANCES, _NUMBERS = 45.0, 150.0, 300.0, 14 * 14
+# From the first signal on, prototypes of grey images pay. From the second on, those of colour images do, and classes
+# count as what they are; images that are too small for networks get an embedding. From the third on, each class of grey
+# images has a covariance of its own; this is for their _NUMBERS numbers at half the resolution.
+_SEEN, _SEEN_IN_COLOUR, _COVARIANCES, _NUMBERS = 45.0, 150.0, 300.0, 14 * 14
 # From this signal on, clusters pay, and nothing beside them does.
 _CLUSTERED = 5000.0
 # Grey images of fewer pixels along a side have too little detail for untrained networks.
@@ -84,8 +88,12 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
     # The more numbers an image has, the more noise covariances have; features do not.
     numbers = config.replace(**_SHARING).moments_dimension
     many = signal >= _COVARIANCES * (numbers / _NUMBERS)**0.5
-    if colour and config.num_network_features > 0 and many:
-        return prototypes(visible, classes)
+    if colour and config.num_network_features > 0:
+        if many:
+            return prototypes(visible, classes)
+        if visible / classes >= _SEEN_IN_COLOUR:
+            few = _OF_FEW_COLOUR if classes >= _CENTRED else _OF_FEW_COLOUR | _WITHOUT_A_CENTRE
+            return few | {"num_prototypes": _num_prototypes(classes)}
     if signal >= _CLUSTERED:
         return _CLUSTERS
     if not colour and min(config.features_data.image_shape[:2]) >= _DETAILED and signal >= _SEEN:
@@ -94,7 +102,7 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
         return _WITHOUT_A_CHOICE if classes >= _CENTRED else _OF_FEW_CLASSES
     if many:
         return None
-    return _MOMENTS_ALONE if signal < _EMBEDS else _WITH_AN_EMBEDDING
+    return _MOMENTS_ALONE if signal < _SEEN_IN_COLOUR else _WITH_AN_EMBEDDING
 
 
 def prototypes(visible: float, num_classes: int) -> Plan:

@@ -19,10 +19,10 @@ def test_few_records_for_the_budget_get_another_plan(epsilon, num_records, num_c
     assert resolved.noise_multiplier == pytest.approx(config.resolved(10**6).noise_multiplier)
 
 
-def test_an_embedding_is_for_colour_pictures_that_are_neither_fewest_nor_many():
-    config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=10)
+def test_an_embedding_is_for_pictures_that_are_too_small_for_networks_unless_they_are_fewest():
+    config = DataLensPlusConfig(image_shape=(6, 6, 3), num_classes=10)
     embedded = [config.resolved(count).embedding_charges > 0 for count in (1000, 3000, 10_000, 60_000)]
-    assert embedded == [False, False, True, False]
+    assert embedded == [False, False, True, True]
 
 
 @pytest.mark.parametrize("num_classes", [2, 10, 30])
@@ -37,17 +37,17 @@ def test_all_grey_pictures_but_the_fewest_get_prototypes(num_classes):
     assert more.num_prototypes == many.num_prototypes and more.resolved(next_to) == more
 
 
-def test_covariances_of_larger_images_need_more_records_and_embeddings_do_not():
+def test_covariances_of_larger_images_need_more_records_and_prototypes_do_not():
     """Colour has three times as many numbers as grey at one size, and images of any size at most 16 x 16 pixels."""
     def plan(shape, count):
         config = DataLensPlusConfig(image_shape=shape, num_classes=10).resolved(count)
-        return config.embedding_charges > 0, config.prototype_charges > 0, config.share_covariance
+        return config.prototype_charges > 0, config.moments_side == 16, config.share_covariance
 
-    for shape in ((32, 32, 3), (64, 64, 3)):
-        assert plan(shape, 5000) == (False, False, True) and plan(shape, 10_000) == (True, False, True)
-    assert plan((28, 28, 1), 10_000) == (False, True, True)
-    assert plan((28, 28, 1), 15_000) == (False, True, False) and plan((32, 32, 3), 15_000) == (True, False, True)
-    assert plan((32, 32, 3), 25_000) == plan((128, 100, 3), 25_000) == (False, True, True)
+    for shape in ((32, 32, 3), (64, 64, 3), (128, 100, 3)):
+        assert plan(shape, 5000) == (False, True, True) and plan(shape, 10_000) == (True, True, True)
+        assert plan(shape, 25_000) == (True, False, True)
+    assert plan((32, 32, 3), 20_000) == plan((64, 64, 3), 20_000) == (True, True, True)
+    assert plan((28, 28, 1), 10_000) == (True, True, True) and plan((28, 28, 1), 15_000) == (True, False, False)
     assert DataLensPlusConfig(image_shape=(128, 100, 3), num_classes=10).resolved(3000).moments_dimension <= 3 * 16**2
 
 
@@ -62,19 +62,30 @@ def test_with_fewest_records_nothing_is_chosen_since_noise_would(num_classes):
 
 @pytest.mark.parametrize("num_classes, charges", [(1, (0, 50, 50)), (3, (0, 50, 50)), (4, (5, 57, 38))])
 def test_few_classes_of_fewest_records_do_without_a_mean_of_all(num_classes, charges):
-    resolved = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(1000)
+    resolved = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(500)
     assert (resolved.centre_charges, resolved.mean_charges, resolved.covariance_charges) == charges
-    assert resolved.share_covariance and resolved.resolved(1000) == resolved
+    assert resolved.share_covariance and resolved.resolved(500) == resolved
 
 
-def test_few_classes_count_as_ten():
-    def plan(num_classes, count):
+@pytest.mark.parametrize("num_classes, charges", [(2, (0, 8, 17, 75)), (4, (3, 8, 14, 75)), (10, (3, 8, 14, 75))])
+def test_few_colour_pictures_get_prototypes_and_no_choice_from_a_signal_of_150(num_classes, charges):
+    config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes)
+    fewest, next_to = (config.resolved(round(count * num_classes)) for count in (550, 575))
+    assert fewest.prototype_charges == 0
+    found = (next_to.centre_charges, next_to.mean_charges, next_to.covariance_charges, next_to.prototype_charges)
+    assert found == charges and next_to.num_charges == 100 and next_to.share_covariance
+    assert next_to.choices == ((("prototypes",), 1.5, 0.1, 1),)
+    assert next_to.resolved(round(575 * num_classes)) == next_to
+
+
+def test_few_classes_count_as_ten_where_pictures_are_many():
+    def is_of_many(num_classes, count):
         config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(count)
-        return config.embedding_charges > 0, config.prototype_charges > 0, config.share_covariance
+        return config.prototype_charges == 85
 
-    for count, expected in ((5000, (False, False, True)), (10_000, (True, False, True)), (25_000, (False, True, True))):
-        assert plan(2, count) == plan(9, count) == plan(10, count) == expected
-    assert plan(20, 10_000) == (False, False, True)
+    for count, expected in ((20_000, False), (25_000, True)):
+        assert is_of_many(2, count) == is_of_many(9, count) == is_of_many(10, count) == expected
+    assert not is_of_many(20, 40_000)
 
 
 @pytest.mark.parametrize("epsilon, num_records, num_classes, cells, count", [
