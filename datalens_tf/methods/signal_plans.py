@@ -37,9 +37,8 @@ _OF_FEW_GREY: Plan = {
     "prototype_steps": 500, "prototype_cells": 1,
     "candidates": ",".join(f"prototypes:{warp}:0.15" for warp in (0, 0.75, 1.5))}
 # Colour pictures, few records.
-_OF_FEW_COLOUR: Plan = _OF_FEW_GREY | {
-    "covariance_charges": 14, "selection_charges": 0, "candidates": "prototypes:1.5:0.1:1"}
-_WITHOUT_A_CENTRE: Plan = {"centre_charges": 0, "covariance_charges": 17}
+_OF_FEW_COLOUR: Plan = _OF_FEW_GREY | {"candidates": ",".join(f"prototypes:{warp}:0.1:1" for warp in (0, 0.75, 1.5))}
+_WITHOUT_A_CENTRE: Plan = {"centre_charges": 0, "covariance_charges": 15}
 # Grey pictures, many records. Clothes gain by two sources, and digits by prototypes alone.
 _TWO_SOURCES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 3, "covariance_charges": 35, "prototype_charges": 60, "embedding_charges": 0,
@@ -53,7 +52,7 @@ _CLUSTERS: Plan = {
 _PROTOTYPES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True, "embedding_charges": 0,
     "prototype_charges": 85, "selection_charges": 0, "num_networks": 16, "prototype_steps": 600,
-    "candidates": _OF_FEW_COLOUR["candidates"]}
+    "candidates": "prototypes:1.5:0.1:1"}
 
 # Fewer classes count as this many: there is more to say of each.
 _LEAST_CLASSES = 10
@@ -91,7 +90,7 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
     if colour and config.num_network_features > 0:
         if many:
             return prototypes(visible, classes)
-        if visible / classes >= _SEEN_IN_COLOUR:
+        if visible / classes >= _SEEN_IN_COLOUR and visible >= _CHOOSES:
             few = _OF_FEW_COLOUR if classes >= _CENTRED else _OF_FEW_COLOUR | _WITHOUT_A_CENTRE
             return few | {"num_prototypes": _num_prototypes(classes)}
     if signal >= _CLUSTERED:

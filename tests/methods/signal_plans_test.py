@@ -67,15 +67,17 @@ def test_few_classes_of_fewest_records_do_without_a_mean_of_all(num_classes, cha
     assert resolved.share_covariance and resolved.resolved(500) == resolved
 
 
-@pytest.mark.parametrize("num_classes, charges", [(2, (0, 8, 17, 75)), (4, (3, 8, 14, 75)), (10, (3, 8, 14, 75))])
-def test_few_colour_pictures_get_prototypes_and_no_choice_from_a_signal_of_150(num_classes, charges):
+@pytest.mark.parametrize("num_classes, limit, charges", [
+    (2, 1617, (0, 8, 15, 75, 2)), (4, 2240, (3, 8, 12, 75, 2)), (10, 5600, (3, 8, 12, 75, 2))])
+def test_few_colour_pictures_get_prototypes_from_a_signal_of_150_if_records_can_choose(num_classes, limit, charges):
     config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes)
-    fewest, next_to = (config.resolved(round(count * num_classes)) for count in (550, 575))
+    fewest, next_to = config.resolved(round(0.99 * limit)), config.resolved(round(1.01 * limit))
     assert fewest.prototype_charges == 0
-    found = (next_to.centre_charges, next_to.mean_charges, next_to.covariance_charges, next_to.prototype_charges)
-    assert found == charges and next_to.num_charges == 100 and next_to.share_covariance
-    assert next_to.choices == ((("prototypes",), 1.5, 0.1, 1),)
-    assert next_to.resolved(round(575 * num_classes)) == next_to
+    assert charges == (next_to.centre_charges, next_to.mean_charges, next_to.covariance_charges,
+                       next_to.prototype_charges, next_to.selection_charges)
+    assert next_to.num_charges == 100 and next_to.share_covariance and next_to.moved_prototypes == 0.75
+    assert next_to.choices == tuple((("prototypes",), warp, 0.1, 1) for warp in (0, 0.75, 1.5))
+    assert next_to.resolved(round(1.01 * limit)) == next_to
 
 
 def test_few_classes_count_as_ten_where_pictures_are_many():
