@@ -103,7 +103,7 @@ def memory(facts: DataFacts) -> float:
 
 def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path | None = None
                ) -> list[tuple[str, Expectation]]:
-    """Changes that make images better, each with what is then expected, the best first.
+    """Changes that make images better, by a percent at least, each with what is then expected, the best first.
 
     What is expected without a change is expected with it, too, even if fewer data sets were measured there.
     """
@@ -118,7 +118,8 @@ def what_helps(facts: DataFacts, epsilon: float, method: str, path: pathlib.Path
     found = [(text, expected(other, budget, method, path)) for text, other, budget in changes]
     better = [(text, there if now is None else there._replace(low=max(now.low, there.low),
                                                               high=max(now.high, there.high)))
-              for text, there in found if there is not None]
+              for text, there in found if there is not None
+              and (now is None or max(there.low - now.low, there.high - now.high) >= 0.01)]
     return sorted(better, key=lambda item: (-item[1].low, -item[1].high))
 
 

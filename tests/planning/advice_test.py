@@ -85,6 +85,13 @@ def test_what_helps_never_promises_less_than_there_is(table):
         assert there.low >= now.low and there.high >= now.high
 
 
+def test_what_helps_leaves_out_what_does_not(table):
+    """Where more was measured to bring nothing, nothing is said."""
+    table.write_text(HEAD + "".join(f"A,{count},2,28,28,1,1,m,0.75,0.75,1\n" for count in (1000, 2000, 4000)))
+    assert advice.expected(facts(1000), 1.0, "m", table).high == 1
+    assert all("records" not in text for text, _ in advice.what_helps(facts(1000), 1.0, "m", table))
+
+
 def test_nothing_is_sure_of_far_larger_images(table):
     large = dataclasses.replace(facts(2000), image_shape=(57, 56, 1))
     assert advice.expected(large, 1.0, "m", table).low == 0
