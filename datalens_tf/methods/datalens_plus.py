@@ -13,8 +13,8 @@ Each release consists of sums over all records with Gaussian noise, and is made 
 4. For each of a few classifiers that saw synthetic images only, how many more records it gets right than wrong
    (`CorrectCounts`).
 
-How much noise hides decides what is released, and at what cost (`signal_plans`). With many records, and with fewer if
-they are grey, what untrained networks see of each class is released instead of 3 (see `prototypes`), and for colour
+How much noise hides decides what is released, and at what cost (`signal_plans`). Unless records are
+very few, what untrained networks see of each class is released instead of 3 (see `prototypes`), and for many colour
 pictures instead of 4 as well.
 
 Three sources of images, which can be mixed: the Gaussians that 1 and 2 describe, without the directions that noise
