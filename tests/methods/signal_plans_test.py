@@ -83,7 +83,7 @@ def test_few_colour_pictures_get_prototypes_from_a_signal_of_150_if_records_can_
 def test_few_classes_count_as_ten_where_pictures_are_many():
     def is_of_many(num_classes, count):
         config = DataLensPlusConfig(image_shape=(32, 32, 3), num_classes=num_classes).resolved(count)
-        return config.prototype_charges == 85
+        return config.prototype_charges == 83
 
     for count, expected in ((20_000, False), (25_000, True)):
         assert is_of_many(2, count) == is_of_many(9, count) == is_of_many(10, count) == expected
@@ -98,7 +98,9 @@ def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(ep
     config = DataLensPlusConfig(epsilon=epsilon, image_shape=(32, 32, 3), num_classes=num_classes)
     resolved = config.resolved(num_records)
     assert (resolved.prototype_cells, resolved.num_prototypes) == (cells, count) and resolved.num_charges == 100
-    assert resolved.resolved(num_records) == resolved and resolved.choices == ((("prototypes",), 1.5, 0.1, 1),)
+    assert resolved.resolved(num_records) == resolved
+    assert resolved.choices == tuple((("prototypes",), warp, 0.1, 1) for warp in (0.75, 1.5))
+    assert resolved.moved_prototypes == 1.125
     assert resolved.noise_multiplier == pytest.approx(config.replace(fixed_plan=True).resolved(50_000).noise_multiplier)
     private = config.replace(adjacency="add-or-remove-one", records_at_most=num_records).resolved(num_records)
     assert private.prototype_cells >= cells
