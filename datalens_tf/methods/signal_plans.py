@@ -48,6 +48,11 @@ _TWO_SOURCES: Plan = {
 _CLUSTERS: Plan = {
     "num_clusters": 16, "mean_charges": 4, "direction_charges": 8, "cluster_charges": 3, "covariance_charges": 71,
     "embedding_charges": 0, "candidates": "moments:0:0.15,moments:0.75:0.15,moments:1.5:0.15"}
+# Grey pictures with enough detail for networks. Prototypes are as good to learn from, mixed with the clusters or alone,
+# and better to look at.
+_CLUSTERS_AND_PROTOTYPES: Plan = _TWO_SOURCES | {
+    "num_clusters": 16, "mean_charges": 3, "direction_charges": 6, "cluster_charges": 2, "covariance_charges": 51,
+    "prototype_charges": 28, "prototype_cells": 8}
 # Colour pictures, many records. Photographs gain by the larger warp, and faces, which are placed alike, by the other.
 _PROTOTYPES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True, "embedding_charges": 0,
@@ -64,8 +69,8 @@ _CHOOSES = 433.0
 # count as what they are; images that are too small for networks get an embedding. From the third on, each class of grey
 # images has a covariance of its own; this is for their _NUMBERS numbers at half the resolution.
 _SEEN, _SEEN_IN_COLOUR, _COVARIANCES, _NUMBERS = 45.0, 150.0, 300.0, 14 * 14
-# From this signal on, clusters pay, and nothing beside them does.
-_CLUSTERED = 5000.0
+# From this signal on, clusters pay. The least number of prototypes of a cell of grey images then.
+_CLUSTERED, _OF_A_CLUSTERED_CELL = 5000.0, 20
 # Grey images of fewer pixels along a side have too little detail for untrained networks.
 _DETAILED = 16
 # Prototypes: a class's signal per cell, and the most cells of a class; the number of prototypes of all classes, the
@@ -93,9 +98,12 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
         if visible / classes >= _SEEN_IN_COLOUR and visible >= _CHOOSES:
             few = _OF_FEW_COLOUR if classes >= _CENTRED else _OF_FEW_COLOUR | _WITHOUT_A_CENTRE
             return few | {"num_prototypes": _num_prototypes(classes)}
+    detailed = not colour and min(config.features_data.image_shape[:2]) >= _DETAILED
     if signal >= _CLUSTERED:
-        return _CLUSTERS
-    if not colour and min(config.features_data.image_shape[:2]) >= _DETAILED and signal >= _SEEN:
+        least = _OF_A_CLUSTERED_CELL * _CLUSTERS_AND_PROTOTYPES["prototype_cells"]
+        return _CLUSTERS_AND_PROTOTYPES | {
+            "num_prototypes": max(_num_prototypes(classes), least)} if detailed else _CLUSTERS
+    if detailed and signal >= _SEEN:
         return (_TWO_SOURCES if many else _OF_FEW_GREY) | {"num_prototypes": _num_prototypes(classes)}
     if visible < _CHOOSES:
         return _WITHOUT_A_CHOICE if classes >= _CENTRED else _OF_FEW_CLASSES

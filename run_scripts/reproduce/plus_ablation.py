@@ -53,9 +53,11 @@ SMALL = {
 }
 LARGE = {
     "whole": {},
-    "no_warp": {"candidates": "moments:0:0.15", "selection_charges": 0, "covariance_charges": 73},
-    "no_grain": {"candidates": "moments:0,moments:0.75,moments:1.5"},
-    "no_clusters": _ONE_GAUSSIAN | {"mean_charges": 10, "covariance_charges": 88},
+    "no_warp": SMALL["no_warp"],
+    "no_grain": SMALL["no_grain"],
+    "no_clusters": _ONE_GAUSSIAN | {"mean_charges": 10, "covariance_charges": 60},
+    "no_prototypes": _MOMENTS_ALONE | {"mean_charges": 4, "direction_charges": 8, "cluster_charges": 3,
+                                       "covariance_charges": 71},
     "means_alone": _MEANS_ALONE,
 }
 

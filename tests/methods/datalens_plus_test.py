@@ -43,10 +43,12 @@ PROTOTYPES = {"candidates": "prototypes:1.5:0.1", "embedding_charges": 0, "proto
               "prototype_cells": 2, "num_networks": 2, "network_filters": 4}
 # All three sources; as many charges.
 ALL = PROTOTYPES | {"candidates": "both+prototypes:1.5:0.1", "embedding_charges": 2, "prototype_charges": 2}
+# Prototypes beside clusters, as for many grey pictures and little noise; as many charges.
+CLUSTERED = CLUSTERS | PROTOTYPES | {"candidates": "moments+prototypes:0:0.15,prototypes:1.5:0.15"}
 SETTINGS = {"choice": CHOICE, "learned": CHOICE | {"learned_share": 0.75}, "clusters": CLUSTERS, "shared": SHARED,
-            "prototypes": PROTOTYPES, "all": ALL}
+            "prototypes": PROTOTYPES, "all": ALL, "clustered": CLUSTERED}
 MECHANISMS = (MeanEmbedding, SecondMoment, CorrectCounts)
-CLUSTERS_TOO = pytest.mark.parametrize("watched", ["choice", "clusters", "shared", "prototypes", "all"], indirect=True)
+CLUSTERS_TOO = pytest.mark.parametrize("watched", sorted(SETTINGS.keys() - {"learned"}), indirect=True)
 
 
 class Killed(BaseException):
@@ -144,7 +146,7 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
         """The noise that was really drawn, release by release, composes to the epsilon of the statement."""
         statement = watched.run.privacy_statement()
         assert len(watched.events) == (
-            {"clusters": 7, "prototypes": 3}.get(watched.name, 4)) and statement["num_charges"] == 12
+            {"clusters": 7, "clustered": 7, "prototypes": 3}.get(watched.name, 4)) and statement["num_charges"] == 12
         found = accountants.epsilon_of(watched.events, 1e-5, "gdp")
         assert found == pytest.approx(statement["epsilon"], rel=1e-9)
 
@@ -152,12 +154,13 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     def test_charges_are_on_disk_before_the_noise_is_drawn(self, watched):
         """All that pay for a release in one line: a kill burns them together, or none."""
         expected = {"choice": [2, 3, 4, 3], "shared": [1, 4, 4, 3], "clusters": [1, 1, 1, 1, 1, 4, 3],
-                    "prototypes": [2, 6, 4], "all": [2, 6, 2, 2]}[watched.name]
+                    "clustered": [1, 1, 1, 1, 1, 4, 3], "prototypes": [2, 6, 4], "all": [2, 6, 2, 2]}[watched.name]
         assert watched.charges == [(index, expected[:index + 1]) for index in range(len(expected))]
 
     @pytest.mark.parametrize("watched", [
         "choice", "shared", "prototypes", "all",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters"))], indirect=True)
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("learned", "clusters", "clustered"))],
+        indirect=True)
     def test_the_generator_is_a_function_of_the_releases(self, tmp_path, monkeypatch, watched):
         """Other records with the same releases give the same generator: nothing else was looked at."""
         other, replay = tiny.dataset(seed=5), iter(watched.released)
@@ -169,7 +172,8 @@ class TestDataLensPlus(UnlabelledRecordsConformance, PrivateSynthesizerConforman
     @pytest.mark.parametrize("record, image, label", [
         (0, 255, 2), *(pytest.param(*changed, marks=pytest.mark.slow) for changed in ((7, 0, 1), (19, 255, 1)))])
     @pytest.mark.parametrize("watched", [
-        pytest.param("learned", marks=pytest.mark.slow), "clusters", "shared", "prototypes", "all"], indirect=True)
+        pytest.param("learned", marks=pytest.mark.slow), "clusters", "clustered", "shared", "prototypes", "all"],
+        indirect=True)
     def test_a_replaced_record_moves_each_release_by_its_sensitivity_at_most(self, tmp_path, monkeypatch, watched,
                                                                              record, image, label):
         """As composition asks: later sums are compared where all earlier releases were the same."""

@@ -143,6 +143,10 @@ def test_where_noise_hides_little_grey_pictures_get_clusters(epsilon, num_record
     """That depends on the budget and on the number of records: many records make up for a small budget."""
     config = preset("fashion_mnist", epsilon, "datalens_plus").replace(image_shape=(28, 28, 1), num_classes=10)
     resolved = config.resolved(num_records)
-    assert resolved.num_clusters == clusters and (resolved.prototype_charges == 0) == (clusters > 1)
+    assert resolved.num_clusters == clusters
+    cells = (resolved.prototype_charges, resolved.prototype_cells, resolved.num_prototypes, resolved.moved_prototypes)
+    if clusters > 1:
+        assert cells == (28, 8, 160, 0.75) and config.replace(num_classes=2).resolved(10**6).num_prototypes == 500
+        assert {choice.sources for choice in resolved.choices} == {("moments", "prototypes"), ("prototypes",)}
     assert resolved.num_charges == 100 and resolved.resolved(num_records) == resolved
     assert (resolved.epsilon, resolved.dataset) == (epsilon, "fashion_mnist")

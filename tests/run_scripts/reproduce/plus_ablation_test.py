@@ -50,7 +50,8 @@ def test_all_variants_spend_the_same_on_the_parts_that_they_have(script, tmp_pat
         assert configs["moments_alone"].covariance_charges == 83 and configs["whole"].embedding_charges == 0
         assert {choice.sources for choice in configs["no_moments"].choices} == {("prototypes",)}
     else:
-        assert configs["no_clusters"].num_clusters == 1
+        assert configs["no_clusters"].num_clusters == 1 and configs["no_clusters"].prototype_charges == 28
+        assert configs["no_prototypes"].num_clusters == 16 and configs["no_prototypes"].prototype_charges == 0
 
 
 def test_a_part_that_this_budget_does_not_have_is_refused(script, tmp_path, monkeypatch, capsys):
