@@ -14,8 +14,7 @@ Each release consists of sums over all records with Gaussian noise, and is made 
    (`CorrectCounts`).
 
 How much noise hides decides what is released, and at what cost (`signal_plans`). Unless records are
-very few, what untrained networks see of each class is released instead of 3 (see `prototypes`), and for many colour
-pictures instead of 4 as well.
+very few, what untrained networks see of each class is released instead of 3 (see `prototypes`).
 
 Three sources of images, which can be mixed: the Gaussians that 1 and 2 describe, without the directions that noise
 alone would explain (`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and
