@@ -13,8 +13,8 @@ Each release consists of sums over all records with Gaussian noise, and is made 
 4. For each of a few classifiers that saw synthetic images only, how many more records it gets right than wrong
    (`CorrectCounts`).
 
-How much noise hides decides what is released, and at what cost (`signal_plans`). Unless records are
-very few, what untrained networks see of each class is released instead of 3 (see `prototypes`).
+How much noise hides decides what is released, and at what cost (`signal_plans`). Unless records are very few, what
+untrained networks see of each class is released instead of 3 (see `prototypes`).
 
 Three sources of images, which can be mixed: the Gaussians that 1 and 2 describe, without the directions that noise
 alone would explain (`FactorGenerator`); a convolutional generator fitted to 3, as in DP-MERF (`EmbeddingStudent`); and
@@ -141,11 +141,12 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         "pay was first seen on Fashion-MNIST's training records, and its real test split was looked at as well. A few "
         "kinds of grain were tried on CIFAR-10's training records. Plans for few records were chosen on training "
         "records of MNIST and Fashion-MNIST; those for few classes on theirs and CIFAR-10's, in two classes, after a "
-        "look at the real test split of CelebA's genders, and so was the choice among warps of few colour pictures, "
-        "and that of many after a look at its training records. That images above 32 pixels are fitted and compared at "
-        "32 was decided after such a look, too. How they are enlarged, and that choosing classifiers are averaged, was "
-        "chosen on CIFAR-10's training records, and so were prototypes and all their settings; that they are mixed "
-        "with other sources of grey pictures, on MNIST's and Fashion-MNIST's.")
+        "look at the real test split of CelebA's genders, and so was the choice among warps of few colour pictures. "
+        "That many colour pictures have one was decided after a look at CelebA's training records. That images above "
+        "32 pixels are fitted and compared at 32 was decided after a look at its real test split, too. How they are "
+        "enlarged, and that choosing classifiers are averaged, was chosen on CIFAR-10's training records, and so were "
+        "prototypes and all their settings; that they are mixed with other sources of grey pictures, on MNIST's and "
+        "Fashion-MNIST's.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist", "fashion_mnist", "cifar10", "celeba", "celeb_a")
     BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
         {**prototypes.PrototypesConfig.BEFORE, "fixed_plan": True})

@@ -69,8 +69,8 @@ _CHOOSES = 433.0
 # count as what they are; images that are too small for networks get an embedding. From the third on, each class of grey
 # images has a covariance of its own; this is for their _NUMBERS numbers at half the resolution.
 _SEEN, _SEEN_IN_COLOUR, _COVARIANCES, _NUMBERS = 45.0, 150.0, 300.0, 14 * 14
-# From this signal on, clusters pay. The least number of prototypes of a cell of grey images then.
-_CLUSTERED, _OF_A_CLUSTERED_CELL = 5000.0, 20
+# From this signal on, clusters pay. Beside them, a class of grey images has so many prototypes, or more.
+_CLUSTERED, _BESIDE_CLUSTERS = 5000.0, 160
 # Grey images of fewer pixels along a side have too little detail for untrained networks.
 _DETAILED = 16
 # Prototypes: a class's signal per cell, and the most cells of a class; the number of prototypes of all classes, the
@@ -99,10 +99,10 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
             few = _OF_FEW_COLOUR if classes >= _CENTRED else _OF_FEW_COLOUR | _WITHOUT_A_CENTRE
             return few | {"num_prototypes": _num_prototypes(classes)}
     detailed = not colour and min(config.features_data.image_shape[:2]) >= _DETAILED
+    if detailed and signal >= _CLUSTERED:
+        return _CLUSTERS_AND_PROTOTYPES | {"num_prototypes": max(_num_prototypes(classes), _BESIDE_CLUSTERS)}
     if signal >= _CLUSTERED:
-        least = _OF_A_CLUSTERED_CELL * _CLUSTERS_AND_PROTOTYPES["prototype_cells"]
-        return _CLUSTERS_AND_PROTOTYPES | {
-            "num_prototypes": max(_num_prototypes(classes), least)} if detailed else _CLUSTERS
+        return _CLUSTERS
     if detailed and signal >= _SEEN:
         return (_TWO_SOURCES if many else _OF_FEW_GREY) | {"num_prototypes": _num_prototypes(classes)}
     if visible < _CHOOSES:
