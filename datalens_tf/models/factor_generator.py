@@ -18,6 +18,8 @@ class FactorGenerator(tf.Module):
       directions: images that coordinates stand for: [d, HWC].
       weights: weights of a class's clusters, at least 0, not all 0: [Y, K].
 
+    Arrays are kept in half precision, which pixels of 8 bits do not show, so that files are half as large.
+
     Attributes:
       class_means: means of the images of each class, before these are cut off: [Y, H, W, C].
     """
@@ -25,23 +27,24 @@ class FactorGenerator(tf.Module):
     def __init__(self, image_shape: tuple[int, int, int], means: np.ndarray, factors: np.ndarray,
                  directions: np.ndarray, weights: np.ndarray, name: str | None = None):
         super().__init__(name=name)
+        means, factors, directions = (np.asarray(array, np.float16) for array in (means, factors, directions))
         self.num_classes, self._clusters, rank = factors.shape[:3]
         self.image_shape, self.latent_dim = tuple(image_shape), rank + 1
         sums = np.cumsum(weights, 1)
         bounds = scipy.special.ndtri(sums / sums[:, -1:])
         self.class_means = np.einsum("yk,ykd->yd", weights / sums[:, -1:], means).reshape(-1, *image_shape)
-
-        def kept(array, *shape):
-            return tf.Variable(np.reshape(array, shape), trainable=False, dtype=tf.float32)
-
-        self.means, self.factors = kept(means, -1, means.shape[-1]), kept(factors, -1, rank, factors.shape[-1])
-        self.directions, self.bounds = kept(directions, *directions.shape), kept(bounds, *bounds.shape)
+        self.means, self.factors = (tf.Variable(array.reshape(-1, *array.shape[2:]), trainable=False)
+                                    for array in (means, factors))
+        self.directions = tf.Variable(directions, trainable=False)
+        self.bounds = tf.Variable(bounds, trainable=False, dtype=tf.float32)
 
     def __call__(self, inputs, training: bool = False):
         latents, labels = inputs
         bounds = tf.gather(self.bounds, labels)[:, :-1]  # Of all clusters but the last.
         later = tf.cast(latents[:, -1:] >= bounds, tf.int32)
         own = tf.cast(labels, tf.int32) * self._clusters + tf.reduce_sum(later, 1)
-        coordinates = tf.einsum("nr,nrd->nd", latents[:, :-1], tf.gather(self.factors, own))
-        flat = tf.gather(self.means, own) + tf.matmul(coordinates, self.directions)
+        factors, means, directions = (
+            tf.cast(array, tf.float32)
+            for array in (tf.gather(self.factors, own), tf.gather(self.means, own), self.directions))
+        flat = means + tf.matmul(tf.einsum("nr,nrd->nd", latents[:, :-1], factors), directions)
         return tf.reshape(tf.clip_by_value(flat, 0.0, 1.0), [-1, *self.image_shape])

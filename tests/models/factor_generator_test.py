@@ -29,7 +29,7 @@ def test_clusters_are_drawn_by_their_weights_and_have_their_own_images():
 
 def test_class_means_are_those_of_its_clusters_by_their_weights():
     made = generator(weights=((1.0, 1.0, 1.0), (3.0, 0.0, 1.0)))
-    means = made.means.numpy().reshape(2, 3, *SHAPE)
+    means = made.means.numpy().reshape(2, 3, *SHAPE).astype(np.float64)
     expected = means[0].mean(0), 0.75 * means[1, 0] + 0.25 * means[1, 2]
     np.testing.assert_allclose(made.class_means, expected, atol=1e-6)
 
