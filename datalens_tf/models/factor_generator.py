@@ -18,7 +18,8 @@ class FactorGenerator(tf.Module):
       directions: images that coordinates stand for: [d, HWC].
       weights: weights of a class's clusters, at least 0, not all 0: [Y, K].
 
-    Arrays are kept in half precision, which pixels of 8 bits do not show, so that files are half as large.
+    Rows that are zero everywhere are left out, and arrays are kept in half precision, which pixels of 8 bits do not
+    show. So files are smaller.
 
     Attributes:
       class_means: means of the images of each class, before these are cut off: [Y, H, W, C].
@@ -28,6 +29,9 @@ class FactorGenerator(tf.Module):
                  directions: np.ndarray, weights: np.ndarray, name: str | None = None):
         super().__init__(name=name)
         means, factors, directions = (np.asarray(array, np.float16) for array in (means, factors, directions))
+        used = factors.any((0, 1, 3))
+        used[0] = True
+        factors = factors[:, :, used]
         self.num_classes, self._clusters, rank = factors.shape[:3]
         self.image_shape, self.latent_dim = tuple(image_shape), rank + 1
         sums = np.cumsum(weights, 1)

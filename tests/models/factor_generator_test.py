@@ -34,6 +34,18 @@ def test_class_means_are_those_of_its_clusters_by_their_weights():
     np.testing.assert_allclose(made.class_means, expected, atol=1e-6)
 
 
+def test_factors_that_no_cluster_has_are_left_out():
+    factors = np.zeros((2, 1, 4, 1))
+    factors[0, 0, 2], factors[1, 0, 1] = 0.125, 0.25
+
+    def made(factors):
+        return FactorGenerator(SHAPE, np.full((2, 1, 64), 0.5), factors, np.full((1, 64), 1.0), np.ones((2, 1)))
+
+    images = made(factors)([tf.constant([[5.0, 1.0, 2.0, 0.0]] * 2), tf.constant([0, 1])]).numpy()
+    np.testing.assert_array_equal(images, np.broadcast_to([[[[0.75]]], [[[0.75]]]], images.shape))
+    assert made(0 * factors).latent_dim == 2
+
+
 @pytest.mark.parametrize("weights", [((1.0,), (1.0,)), ((1.0, 2.0), (5.0, 1.0))])
 def test_each_image_is_its_own_latents_and_label(weights):
     made = generator(weights=weights)
