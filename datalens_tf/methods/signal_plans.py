@@ -58,6 +58,10 @@ _PROTOTYPES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True, "embedding_charges": 0,
     "prototype_charges": 83, "selection_charges": 2, "num_networks": 16, "prototype_steps": 600,
     "candidates": ",".join(f"prototypes:{warp}:0.1:1" for warp in (0.75, 1.5))}
+# Colour pictures with as many cells as there may be: what is left says how images of a cluster vary. Faces gain by a
+# second source and are learned better without rectangles, and other photographs with them and by prototypes alone.
+_IN_CLUSTERS: Plan = _CLUSTERS_AND_PROTOTYPES | {
+    "candidates": "moments+prototypes:0.75:0.1," + _PROTOTYPES["candidates"]}
 
 # Fewer classes count as this many: there is more to say of each.
 _LEAST_CLASSES = 10
@@ -113,10 +117,11 @@ def of(config: PrototypesConfig, visible: float) -> Plan | None:
 
 
 def prototypes(visible: float, num_classes: int) -> Plan:
-    """The plan for many colour pictures: in more cells where there is less noise."""
+    """The plan for many colour pictures: in more cells where there is less noise, and then in clusters as well."""
     cells = min(max(round(visible / num_classes / _OF_A_CELL), 1), _MOST_CELLS)
-    return _PROTOTYPES | {"prototype_cells": cells,
-                          "num_prototypes": max(_num_prototypes(num_classes), _IN_A_CELL * cells)}
+    plan = _PROTOTYPES if cells < _MOST_CELLS else _IN_CLUSTERS
+    return plan | {"prototype_cells": cells,
+                   "num_prototypes": max(_num_prototypes(num_classes), _IN_A_CELL * cells)}
 
 
 def _num_prototypes(num_classes: int) -> int:

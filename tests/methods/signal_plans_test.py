@@ -91,7 +91,7 @@ def test_few_classes_count_as_ten_where_pictures_are_many():
 
 
 @pytest.mark.parametrize("epsilon, num_records, num_classes, cells, count", [
-    (1.0, 50_000, 10, 1, 100), (10.0, 50_000, 10, 7, 112), (10.0, 50_000, 2, 16, 500), (1.0, 48_851, 2, 4, 500),
+    (1.0, 50_000, 10, 1, 100), (10.0, 50_000, 10, 7, 112), (10.0, 22_000, 2, 15, 500), (1.0, 48_851, 2, 4, 500),
     (10.0, 50_000, 100, 1, 16)])
 def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(epsilon, num_records, num_classes, cells,
                                                                               count):
@@ -104,6 +104,16 @@ def test_many_colour_pictures_get_prototypes_in_as_many_cells_as_noise_leaves(ep
     assert resolved.noise_multiplier == pytest.approx(config.replace(fixed_plan=True).resolved(50_000).noise_multiplier)
     private = config.replace(adjacency="add-or-remove-one", records_at_most=num_records).resolved(num_records)
     assert private.prototype_cells >= cells
+
+
+@pytest.mark.parametrize("num_records, num_classes", [(24_000, 2), (120_000, 10), (10**6, 10)])
+def test_colour_pictures_get_clusters_as_well_where_more_cells_would_be_too_many(num_records, num_classes):
+    config = DataLensPlusConfig(epsilon=10.0, image_shape=(32, 32, 3), num_classes=num_classes)
+    resolved, less = config.resolved(num_records), config.resolved(num_records // 2)
+    assert (resolved.num_clusters, resolved.prototype_cells, resolved.num_charges) == (16, 16, 100)
+    assert (less.num_clusters == 1) == (num_records < 10**6) and resolved.resolved(num_records) == resolved
+    assert resolved.choices[0] == (("moments", "prototypes"), 0.75, 0.1, 0)
+    assert resolved.choices[1:] == tuple((("prototypes",), warp, 0.1, 1) for warp in (0.75, 1.5))
 
 
 @pytest.mark.parametrize("shape", [(6, 6, 3), (6, 6, 1), (8, 12, 1), (28, 15, 1)])
