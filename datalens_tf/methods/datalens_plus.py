@@ -142,8 +142,9 @@ class DataLensPlusConfig(prototypes.PrototypesConfig):
         "kinds of grain were tried on CIFAR-10's training records. Plans for few records were chosen on training "
         "records of MNIST and Fashion-MNIST; those for few classes on theirs and CIFAR-10's, in two classes, after a "
         "look at the real test split of CelebA's genders, and so was the choice among warps of few colour pictures. "
-        "That many colour pictures have one was decided after a look at CelebA's training records. That images above "
-        "32 pixels are fitted and compared at 32 was decided after a look at its real test split, too. How they are "
+        "That many colour pictures have one, and clusters where noise hides little, was decided after a look at "
+        "CelebA's training records. That images above 32 pixels are fitted and compared at 32 was decided after a "
+        "look at its real test split, too. How they are "
         "enlarged, and that choosing classifiers are averaged, was chosen on CIFAR-10's training records, and so were "
         "prototypes and all their settings; that they are mixed with other sources of grey pictures, on MNIST's and "
         "Fashion-MNIST's.")

@@ -48,7 +48,7 @@ class FactorGenerator(tf.Module):
         later = tf.cast(latents[:, -1:] >= bounds, tf.int32)
         own = tf.cast(labels, tf.int32) * self._clusters + tf.reduce_sum(later, 1)
         factors, means, directions = (
-            tf.cast(array, tf.float32)
-            for array in (tf.gather(self.factors, own), tf.gather(self.means, own), self.directions))
-        flat = means + tf.matmul(tf.einsum("nr,nrd->nd", latents[:, :-1], factors), directions)
+            tf.cast(array, tf.float32) for array in (self.factors, self.means, self.directions))
+        coordinates = tf.einsum("nr,nrd->nd", latents[:, :-1], tf.gather(factors, own))
+        flat = tf.gather(means, own) + tf.matmul(coordinates, directions)
         return tf.reshape(tf.clip_by_value(flat, 0.0, 1.0), [-1, *self.image_shape])
