@@ -58,8 +58,8 @@ _PROTOTYPES: Plan = {
     **_ONE_GAUSSIAN, "mean_charges": 2, "covariance_charges": 13, "share_covariance": True, "embedding_charges": 0,
     "prototype_charges": 83, "selection_charges": 2, "num_networks": 16, "prototype_steps": 600,
     "candidates": ",".join(f"prototypes:{warp}:0.1:1" for warp in (0.75, 1.5))}
-# Colour pictures with as many cells as there may be: what is left says how images of a cluster vary. Faces gain by a
-# second source and are learned better without rectangles, and other photographs with them and by prototypes alone.
+# Colour pictures with as many cells as there may be: what is left says how images of a cluster vary. Faces are learned
+# best from both sources without rectangles. For other photographs there are prototypes alone, with rectangles.
 _IN_CLUSTERS: Plan = _CLUSTERS_AND_PROTOTYPES | {
     "candidates": "moments+prototypes:0.75:0.1," + _PROTOTYPES["candidates"]}
 

@@ -28,7 +28,9 @@ class FactorGenerator(tf.Module):
     def __init__(self, image_shape: tuple[int, int, int], means: np.ndarray, factors: np.ndarray,
                  directions: np.ndarray, weights: np.ndarray, name: str | None = None):
         super().__init__(name=name)
-        means, factors, directions = (np.asarray(array, np.float16) for array in (means, factors, directions))
+        most = np.finfo(np.float16).max  # Noise may be larger, where it hides everything.
+        means, factors, directions = (
+            np.clip(array, -most, most).astype(np.float16) for array in (means, factors, directions))
         used = factors.any((0, 1, 3))
         used[0] = True
         factors = factors[:, :, used]

@@ -46,6 +46,13 @@ def test_factors_that_no_cluster_has_are_left_out():
     assert made(0 * factors).latent_dim == 2
 
 
+def test_means_beyond_half_precision_are_black_and_white():
+    means = np.full((2, 1, 64), 1e9) * np.array([-1, 1])[:, None, None]
+    made = FactorGenerator(SHAPE, means, np.full((2, 1, 1, 1), 1e9), np.zeros((1, 64)), np.ones((2, 1)))
+    images = made([tf.ones([2, 2]), tf.constant([0, 1])]).numpy()
+    assert np.all(images[0] == 0) and np.all(images[1] == 1) and np.all(np.isfinite(made.class_means))
+
+
 @pytest.mark.parametrize("weights", [((1.0,), (1.0,)), ((1.0, 2.0), (5.0, 1.0))])
 def test_each_image_is_its_own_latents_and_label(weights):
     made = generator(weights=weights)
