@@ -34,9 +34,30 @@ def test_the_sum_of_clipped_gradients_is_that_of_examples(study):
     images, labels = data.images[:4].astype(np.float32) / 255, data.labels[:4]
     latents = np.zeros((4, config.latent_dim), np.float32)
     fakes = gan.student.generator([latents, labels], training=True)
-    gan._discriminator_step(tf.constant(images), tf.constant(labels), latents, 0.0, 0.0)
+    gan._discriminator_step(tf.constant(images), tf.constant(labels), fakes)
     vectors = (gan.critic.per_example_gradients(tf.constant(images), labels, gan._real_loss)
                + gan.critic.per_example_gradients(fakes, labels, gan._fake_loss)).numpy()
     clipped = vectors * np.minimum(1, 0.01 / np.linalg.norm(vectors, axis=1, keepdims=True))
     found = np.concatenate([np.reshape(gradient, -1) for gradient in seen])
     np.testing.assert_allclose(found, clipped.mean(0), atol=1e-7)
+
+
+def test_pieces_of_a_batch_teach_what_the_whole_batch_does(study, monkeypatch):
+    """Without noise, and by an Adam that takes the sign of each gradient, however many steps it has counted."""
+    config, weights = CONFIG.replace(noise_multiplier=1e-12, beta_1=0.0, beta_2=0.0), []
+    for size in (4, 2):
+        monkeypatch.setattr(study, "_PIECE", size)
+        gan = study.KerasOptimizerGan(config, tiny.dataset())
+        before = [weight.numpy() for weight in gan.critic.weights]
+        gan.train(1, 0)
+        weights.append([weight.numpy() - old for weight, old in zip(gan.critic.weights, before)])
+    for whole, pieces in zip(*weights):
+        np.testing.assert_allclose(pieces, whole, atol=1e-6)
+    assert max(np.abs(moved).max() for moved in weights[0]) > 1e-5
+
+
+def test_the_noise_of_all_pieces_together_is_that_of_the_batch(study):
+    gan = study.KerasOptimizerGan(CONFIG.replace(batch_size=64), tiny.dataset())
+    state = gan._private._dp_sum_query.initial_global_state()
+    assert gan._pieces == 4
+    np.testing.assert_allclose(float(state.stddev) * gan._pieces**0.5, CONFIG.noise_multiplier * CONFIG.clip_norm)
