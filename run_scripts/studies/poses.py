@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.registry import config_from_json
@@ -55,7 +56,7 @@ def main() -> None:
                 images, labels = drawn(generator, posed, args.num_images, seed)
                 found.append(train_on_synthetic(images, labels, real.images[tested], real.labels[tested],
                                                 real.num_classes, epochs=args.epochs, seed=seed).accuracy)
-            print(f"| {run.name} | {epsilon:.4f} | {' | '.join(pose.split(':'))} | "
+            print(f"| {run.name} | {round_up(epsilon)} | {' | '.join(pose.split(':'))} | "
                   f"{', '.join(f'{one:.4f}' for one in found)} | {statistics.mean(found):.4f} |", flush=True)
 
 

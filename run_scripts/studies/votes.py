@@ -22,6 +22,7 @@ import numpy as np
 from poses import drawn, with_pose
 
 from datalens_tf.accounting import accountants
+from datalens_tf.accounting.statement import round_up
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.datalens import DataLensConfig
@@ -76,7 +77,7 @@ def main() -> None:
         epsilon = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["epsilon"]
         columns = (f"{', '.join(f'{one:.4f}' for one in column)} | {statistics.mean(column):.4f}"
                    for column in zip(*found))
-        print(f"| {name} | {epsilon:.2f} | {' | '.join(columns)} |", flush=True)
+        print(f"| {name} | {round_up(epsilon)} | {' | '.join(columns)} |", flush=True)
 
 
 def trained(name: str, seed: int, records: Dataset, args: argparse.Namespace) -> pathlib.Path:

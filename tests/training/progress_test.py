@@ -176,7 +176,8 @@ def test_steps_that_spend_show_what_is_spent():
     progress.on_plan("digits", [Stage("train", charged=True)])
     progress.on_stage("train", 10)
     clock.now += 30
-    progress.on_step(step(3, 10, epsilon=0.75))
+    progress.on_step(step(3, 10, epsilon=0.74991))
+    # Rounded up: what is shown is not less than what was spent.
     assert progress._stream.lines[-1] == "train: step 3 of 10; epsilon 0.7500 of 3; about 70 s left"
 
 
