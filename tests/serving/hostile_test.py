@@ -287,14 +287,15 @@ def test_ports_that_are_taken(folder):
 
 @pytest.mark.slow
 def test_sixty_four_clients_among_hostile_ones(folder):
-    """Nobody waits 3 s more while bodies of 62 MiB come, connections idle by the hundred and tensors lie.
+    """All are answered while bodies of 62 MiB come, connections idle by the hundred and tensors lie.
 
-    More than without them, since other tests may keep the machine busy meanwhile.
+    And 19 of 20 answers come within 3 s more than they take without them. The slowest answer says more about what else
+    the machine does than about the server; it has 30 s.
     """
     served = Served(folder).start()
     served.port, served.grpc_port = served.ports[1], served.ports[0]
     # Changed between the two halves.
-    end, longest, failed = time.monotonic() + 5, [0.0], []
+    end, waits, failed = time.monotonic() + 5, [], []
 
     def honest(number):
         with requests.Session() as session:
@@ -302,7 +303,7 @@ def test_sixty_four_clients_among_hostile_ones(folder):
                 started = time.monotonic()
                 answer = session.post(url(served), timeout=30, json={
                     "signature_name": "png", "inputs": {"labels": [0], "seed": [number]}})
-                longest[0] = max(longest[0], time.monotonic() - started)
+                waits.append(time.monotonic() - started)
                 if answer.status_code != 200:
                     failed.append(answer.text)
 
@@ -329,7 +330,7 @@ def test_sixty_four_clients_among_hostile_ones(folder):
         assert works(served)
         with concurrent.futures.ThreadPoolExecutor(80) as pool:
             list(pool.map(honest, range(64)))
-            alone, longest[0], end = longest[0], 0.0, time.monotonic() + 20
+            alone, waits, end = np.quantile(waits, 0.95), [], time.monotonic() + 20
             running_ones = [pool.submit(what, number) for what, count in ((honest, 64), (large, 4), (idle, 2), (lie, 1))
                             for number in range(count)]
             while time.monotonic() < end:
@@ -339,7 +340,7 @@ def test_sixty_four_clients_among_hostile_ones(folder):
                 one.result()
         assert not failed[:3] and works(served)
         assert peak < 1024
-        assert longest[0] < 3 + 3 * alone, (longest, alone)
+        assert len(waits) > 64 and np.quantile(waits, 0.95) < 3 + 3 * alone, (np.quantile(waits, [0.5, 0.95, 1]), alone)
         served.process.send_signal(signal.SIGTERM)
         assert served.process.wait(40) == 0
     finally:
