@@ -92,13 +92,26 @@ class Stages:
         self._done += 1
         return result
 
-    def keras_callbacks(self) -> list[Any]:
-        """Callbacks that report the epochs of a training."""
-        if self._progress is None:
-            return []
-        told = self._progress
-        return [tf.keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: told.on_progress(f"{self._name}, epoch {epoch + 1}", 0.0))]
+    def keras_callbacks(self, trainings: int = 1) -> list[Any]:
+        """Callbacks that report the epochs of a part that trains so many classifiers, one after another."""
+        return [] if self._progress is None else [_Epochs(self._progress, self._name, trainings)]
+
+
+class _Epochs(tf.keras.callbacks.Callback):
+    """Tells how far the trainings of a part are: a share of all their epochs."""
+
+    def __init__(self, told: Progress, name: str, trainings: int):
+        super().__init__()
+        self._told, self._name, self._trainings, self._begun = told, name, trainings, 0
+
+    def on_train_begin(self, logs=None):
+        self._begun += 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        epochs = self.params["epochs"]
+        which = f", classifier {self._begun} of {self._trainings}" if self._trainings > 1 else ""
+        self._told.on_progress(f"{self._name}{which}, epoch {epoch + 1} of {epochs}",
+                               (self._begun - 1 + (epoch + 1) / epochs) / self._trainings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

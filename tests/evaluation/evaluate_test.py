@@ -138,6 +138,19 @@ def test_progress_names_every_part(tmp_path):
         "nearest real records", "pca picture", "tsne picture"]
 
 
+def test_progress_tells_how_far_the_trainings_are_and_what_they_will_take(tmp_path):
+    stream = io.StringIO()
+    train = real("train")
+    evaluate.evaluate(lambda seed: (train.images, train.labels), train, real("test"), effort=TINY, source="",
+                      varied="", metrics=("utility",), cache=Cache(tmp_path),
+                      progress=Progress(stream=stream, detail="verbose", clock=itertools.count().__next__))
+    told = [line for line in stream.getvalue().splitlines() if "epoch" in line]
+    assert [line.split("; ")[0].removeprefix("measure: utility, ") for line in told][:4] == [
+        "synthetic data, classifier 1 of 2, epoch 1 of 2, 25%", "synthetic data, classifier 1 of 2, epoch 2 of 2, 50%",
+        "synthetic data, classifier 2 of 2, epoch 1 of 2, 75%", "synthetic data, classifier 2 of 2, epoch 2 of 2"]
+    assert all(line.endswith(" left") and "not known" not in line for line in told)
+
+
 @pytest.mark.parametrize("change, message", [
     (lambda x, y: (x[:, :4], y), r"one shape, got \[4, 8, 1\] and \[8, 8, 1\]"),
     (lambda x, y: (np.where(np.arange(len(x))[:, None, None, None] == 7, np.nan, x / 255), y), "finite images"),

@@ -47,7 +47,7 @@ def compute(context: Context) -> Section:
     values = stages.run("utility, synthetic data", lambda: evaluate_draws(
         lambda seed: cut(context.draw(seed)), test, seeds=context.seeds, epochs=context.epochs,
         protocol=context.protocol, state_dir=context.state_dir, cache=context.cache,
-        callbacks=stages.keras_callbacks()))
+        callbacks=stages.keras_callbacks(len(context.seeds))))
     if _asks_real(context):
         images, labels = cut((context.real.images, context.real.labels))
         # As many steps as for synthetic images: a few epochs of few records would teach less than the records hold.
