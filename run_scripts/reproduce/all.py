@@ -145,7 +145,7 @@ def export(cell: Cell, run: pathlib.Path, folder: pathlib.Path, lock: int) -> bo
 
 
 def cost(cells: Sequence[Cell], runs_dir: pathlib.Path) -> str:
-    """A table of what is left: runs, minutes per run by earlier runs or by estimate, and hours in all."""
+    """A table of what is left: runs, minutes per run by earlier or kept runs or by estimate, and hours in all."""
     left: dict[tuple[str, str, str], list[float]] = collections.defaultdict(list)
     for cell in cells:
         if not result_file(runs_dir / cell.name).exists():
@@ -159,11 +159,14 @@ def cost(cells: Sequence[Cell], runs_dir: pathlib.Path) -> str:
 
 
 def minutes_of(cell: Cell, runs_dir: pathlib.Path) -> tuple[float, str]:
-    """Minutes that a run takes, training and evaluation, and whether they were recorded or are an estimate."""
-    recorded = [sum(part["seconds"] for name, part in found.items() if name != "commit") / 60
-                for other in paper_tables.cells() if (other.method, _kind(other)) == (cell.method, _kind(cell))
-                and result_file(runs_dir / other.name).exists() and (found := costs_of(runs_dir / other.name))]
-    return (statistics.fmean(recorded), "recorded") if recorded else (paper_tables.estimate(cell), "estimate")
+    """Minutes of training and evaluation, and where they come from: recorded runs, kept runs, or an estimate."""
+    alike = [other.name for other in paper_tables.cells() if (other.method, _kind(other)) == (cell.method, _kind(cell))]
+    recorded = [sum(part["seconds"] for name, part in found.items() if name != "commit") / 60 for name in alike
+                if result_file(runs_dir / name).exists() and (found := costs_of(runs_dir / name))]
+    if recorded:
+        return statistics.fmean(recorded), "recorded"
+    kept = [sum(found) for name in alike if (found := kept_runs.minutes_taken(name, kept_runs.RESULTS))]
+    return (statistics.fmean(kept), "kept") if kept else (paper_tables.estimate(cell), "estimate")
 
 
 def _kind(cell: Cell) -> str:

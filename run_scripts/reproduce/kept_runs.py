@@ -130,6 +130,12 @@ def has(cell: Cell, results: pathlib.Path) -> bool:
     return (results / "runs" / cell.name / _MEASURED).exists()
 
 
+def minutes_taken(name: str, results: pathlib.Path) -> list[float]:
+    """What the training and the evaluation of a kept run took; empty where it is not kept, or did not note it."""
+    measured = results / "runs" / name / _MEASURED
+    return list(json.loads(measured.read_text())["minutes"].values()) if measured.exists() else []
+
+
 def rows(results: pathlib.Path) -> list[dict[str, str]]:
     """The rows of the kept runs, as text."""
     runs = []

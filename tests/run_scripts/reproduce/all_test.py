@@ -211,9 +211,15 @@ def test_an_earlier_generator_has_spent_at_most_its_budget(queue, cells, script,
     assert spent[0] <= 0.8 < spent[1]
 
 
-def test_costs_are_those_of_runs_that_are_done_where_there_are_any(queue, cells, tmp_path):
+def test_costs_are_those_of_runs_that_are_done_or_kept_where_there_are_any(queue, cells, tmp_path, monkeypatch):
+    monkeypatch.setattr(queue.kept_runs, "RESULTS", tmp_path / "results")
     mine = [cell for cell in cells if cell.method == "dcgan" and cell.dataset == "mnist" and cell.train]
     assert "estimate" in queue.cost(mine, tmp_path) and "3  " in queue.cost(mine, tmp_path)
+    for cell, minutes in zip(mine, ({"training": 20.0, "evaluation": 6.0}, {"evaluation": 4.0})):
+        kept = tmp_path / "results" / "runs" / cell.name / "measured.json"
+        kept.parent.mkdir(parents=True)
+        kept.write_text(json.dumps({"minutes": minutes}))
+    assert queue.cost(mine, tmp_path).splitlines()[1].split() == ["dcgan", "grey", "3", "15", "0.8", "kept"]
     (tmp_path / mine[0].name).mkdir()
     (tmp_path / mine[0].name / "metrics.json").write_text("{}")
     (tmp_path / "costs").mkdir()
