@@ -14,6 +14,7 @@ from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import context, domain_classifier, evaluate, registry
 from datalens_tf.evaluation.cache import Cache
 from datalens_tf.evaluation.metrics import classifiers
+from datalens_tf.training.classifier import PROTOCOLS
 from datalens_tf.training.progress import Progress
 from tests.evaluation.evaluation_data import TINY, all_metrics, real, tiny_evaluation
 
@@ -124,6 +125,10 @@ def test_larger_images_are_measured_on_fewer_records():
     assert largest_train(default, "lda", large) * 64 * 64 * 3 <= 60_000 * 784
     assert largest_train(default, "cnn", large) == 60_000 and largest_train(quick, "cnn", large) == 1_000
     assert {largest_train(full, name, large) for name in classifiers.CLASSIFIERS} == {None}
+
+
+def test_the_schema_knows_every_protocol():
+    assert tuple(SCHEMA["properties"]["utility"]["properties"]["protocol_name"]["enum"]) == PROTOCOLS
 
 
 def test_progress_names_every_part(tmp_path):
