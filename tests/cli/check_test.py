@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from datalens_tf import cli
+from datalens_tf.cli import advise
 from datalens_tf.planning import measured
 from tests import hostile_folder
 from tests.cli.commands import refused
@@ -79,7 +80,8 @@ def test_what_was_measured_is_quoted_if_anything_was(datalens, tmp_path, monkeyp
     assert "0.61 on Toys" in out and "real pictures: 0.93" in out and "about" in out and "35 to 86 %" in out
 
 
-def test_it_takes_the_words_of_train(folder, datalens):
+def test_it_takes_the_words_of_train(folder, datalens, monkeypatch):
+    monkeypatch.setattr(advise, "slowness", lambda: 1.0)  # It is measured anew each time.
     assert datalens("check", folder.root, "--skip_unreadable")[:2] == datalens("check", folder.root)[:2]
 
 
