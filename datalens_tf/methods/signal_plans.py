@@ -3,7 +3,7 @@
 The signal of a class is mu n / Y: how far the mean of one of Y classes of n records stands out of its noise. Here mu is
 that of all releases together, as one Gaussian release. A plan is a part of the settings. It depends on epsilon, the
 numbers of records and of classes, and the shape of the images, all of which are public. The thresholds and the plans
-were chosen on held-out training records (`DataLensPlusConfig.CHOSEN`; docs/research/private_sums.md).
+were chosen on held-out training records (`DataLensPlusConfig.CHOSEN`; docs/research/private_sums_prototypes.md).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ learned from synthetic images, and of one that learned from the training records
 another one with the same settings. They were measured on one or two cores of an AMD EPYC while other work ran; without
 other work, they would be fewer. DP-MERF takes the same steps for all numbers of records and epsilons. Where its minutes
 were not kept, they are those of another run on images of the same shape. The rows are those of
-docs/research/private_sums.md, "Few records".
+docs/research/private_sums_few_records.md.
 """
 
 import csv

@@ -4,8 +4,9 @@
 
 The runs are those of paper_tables.py, in its order. Each has a folder RUNS/NAME, and when it is done a place in
 RUNS/results, which `kept_runs.py --collect RUNS` copies. The same command goes on after any stop, `kill -9` included:
-training continues from its folder, an evaluation that was interrupted starts again, and what is done is skipped. A run
-that fails is reported, tried again by the next call, and holds up no other.
+training continues from its folder, an evaluation by the frozen protocol starts again, one by another protocol goes on
+with the epoch that was interrupted, and what is done is skipped. A run that fails is reported, tried again by the next
+call, and holds up no other.
 
 Training that reaches its `--max_minutes`, or the limit that its table sets, is stopped by SIGINT. Its state is saved,
 and it has no generator yet, so that it is in no table until a later call with a larger `--max_minutes` has finished it.
