@@ -20,7 +20,7 @@ from datalens_tf.auditing.verification import verify
 from datalens_tf.config import MethodConfig, config_digest
 from datalens_tf.mechanisms import SecureGaussianNoise
 from datalens_tf.methods.datalens import DataLensConfig, privacy_statement
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.datalens_plus_config import DataLensPlusConfig
 from datalens_tf.methods.registry import config_from_json, synthesizer
 from tests.training import tiny
 

@@ -12,7 +12,7 @@ from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.mechanisms.noise import noise_source
 from datalens_tf.mechanisms.second_moment import SecondMoment
 from datalens_tf.methods import moments, sum_questions
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.datalens_plus_config import DataLensPlusConfig
 
 CONFIG = DataLensPlusConfig(epsilon=10.0, image_shape=(28, 28, 1), num_classes=10).resolved(60_000).replace(
     noise_multiplier=None, image_shape=(8, 8, 1), num_classes=2, num_clusters=3, num_directions=6, num_factors=4,

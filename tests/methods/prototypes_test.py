@@ -10,7 +10,7 @@ from datalens_tf.data.datasets import as_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.methods import prototypes, sum_questions
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.datalens_plus_config import DataLensPlusConfig
 from datalens_tf.models.factor_generator import FactorGenerator
 from datalens_tf.training import untrained_networks
 

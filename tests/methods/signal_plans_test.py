@@ -2,7 +2,7 @@
 
 import pytest
 
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.datalens_plus_config import DataLensPlusConfig
 from datalens_tf.methods.registry import preset
 
 

@@ -15,7 +15,7 @@ from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import config_digest
 from datalens_tf.errors import BudgetExhaustedError, InterruptionWarning, LedgerError
 from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.datalens_plus_config import DataLensPlusConfig
 from datalens_tf.methods.dp_merf import DpMerfConfig
 from datalens_tf.methods.registry import config_from_json, preset
 from datalens_tf.training.checkpoint import ReleaseStore

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from datalens_tf.methods.datalens_plus import DataLensPlusConfig
+from datalens_tf.methods.datalens_plus_config import DataLensPlusConfig
 
 FOLDER = pathlib.Path(__file__).parents[3] / "run_scripts" / "reproduce"
 
