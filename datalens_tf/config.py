@@ -79,6 +79,9 @@ class DataConfig(Settings):
     skip_unreadable: bool = setting(
         False, "Unreadable files keep their place, and contribute nothing. They count as records. How many they are is "
         "private: private/unreadable.txt lists them. Otherwise they are an error.")
+    picture_bits: int | None = setting(
+        None, "Bits that pictures of 16 or 32 bits really have, 12 for example. Numbers from 2^12 - 1 on are white "
+        "then. With none, the whole range of their type counts.", between(1, 32))
 
     GROUP: typing.ClassVar[str] = "data"
     CHOSEN: typing.ClassVar[str]
@@ -226,8 +229,8 @@ class RunConfig(DataConfig):
     accountant: str = setting(
         "gdp", f"Accountant that measures the budget: {', '.join(ACCOUNTANTS)}.", one_of(*ACCOUNTANTS), group="budget")
     noise: str = setting(
-        "rounded_gaussian", "Privacy noise: rounded_gaussian (exact) or gaussian (floats). The first is integer, like "
-        "what it hides.", one_of(*NOISES), group="budget")
+        "rounded_gaussian", "Noise: rounded_gaussian (exact) or gaussian (floats). The first is integer, like what it "
+        "hides.", one_of(*NOISES), group="budget")
     seed: int = setting(
         0, "Public seed, on which the privacy noise does not depend. It decides weights, latents, labels, batches and "
         "stochastic quantisation.",

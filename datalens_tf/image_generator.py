@@ -252,7 +252,8 @@ class ImageGenerator:
 
     def _pictures(self) -> datasets.Pictures:
         size = (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
-        return datasets.Pictures(image_size=size, color=self.color, unlabelled=self.unlabelled)
+        return datasets.Pictures(image_size=size, color=self.color, unlabelled=self.unlabelled,
+                                 bits=self.settings.get("picture_bits"))
 
     def sample(self, n: int, label: Any = None, *, seed: int | None = None, looking: bool = False) -> Samples:
         """Draws synthetic images.

@@ -170,7 +170,7 @@ def test_every_setting_changes_the_digest():
     base = DataLensConfig()
     changes = {"method": None, "adjacency": None, "dataset": "mnist",
                "image_shape": (28, 28, 1), "num_classes": 10, "clip": None,
-               "classes": ("a", "b"), "unit": "patient",
+               "classes": ("a", "b"), "unit": "patient", "picture_bits": 12,
                "latent_distribution": "normal", "precision": "mixed_bfloat16", "beta_2": 0.5, "accountant": "pld",
                "num_steps": 7, "insecure_noise_seed": 3, "output_contrast": 2.0, "output_choices": 2, "num_owners": 3,
                "owner_tolerance": 2, "noise": "gaussian", "quantization": "sign"}

@@ -123,9 +123,7 @@ def _records(args: argparse.Namespace, config: RunConfig, folder: pathlib.Path |
     common.one_core_per_operation(os.cpu_count() or 1)
     place = config.dataset if folder is None else runs.data_of_run(folder, config.dataset)[0]
     loaded = data_registry.load_dataset(place, data_dir=args.data_dir, classes=config.classes,
-                                        pictures=common.pictures(args, config.image_shape,
-                                                                 num_classes=config.num_classes,
-                                                                 skip_unreadable=config.skip_unreadable))
+                                        pictures=common.pictures_of(args, config))
     loaded, _ = datasets.hold_out(loaded, getattr(config, "holdout", 0.0))
     return dataclasses.replace(loaded, name=config.dataset)
 

@@ -20,6 +20,7 @@ with epy.lazy_imports():
     from datalens_tf.data import survey as surveys
 
 _SHOWN = 20  # classes, or files that cannot be read
+_DARK = 3  # Pictures are nearly black if their largest number is less than this part of what is white.
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -31,15 +32,14 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--unit", default=None, metavar="NAME",
                         help="whose pictures are protected together, as in train")
     common.add_picture_arguments(parser)
-    parser.add_argument("--skip_unreadable", action="store_true", default=False,
-                        help="as in train; files that cannot be read are listed with and without it")
+    common.add_reading_arguments(parser, "as in train; files that cannot be read are listed with and without it")
 
 
 def _check(args: argparse.Namespace) -> None:
     """The command itself: it reads, and writes to the terminal alone."""
     place = data_registry.located(args.data)
     survey = data_registry.survey(place, data_dir=args.data_dir, classes=args.classes,
-                                  pictures=common.pictures(args), unit=args.unit)
+                                  pictures=common.pictures(args, bits=args.picture_bits), unit=args.unit)
     public, private = survey.public, survey.private
     facts = DataFacts(num_records=public.num_records, image_shape=public.image_shape, num_classes=public.num_classes,
                       num_slots=public.num_slots, unit=public.unit)
@@ -79,6 +79,8 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
     if private.sizes:
         (low, high) = private.sizes
         found.append(("sizes", f"width x height from {low[0]} x {low[1]} to {high[0]} x {high[1]}"))
+    if private.largest_number:
+        found.append(("numbers", _brightness(*private.largest_number)))
     if private.unit_sizes:
         found.append(("pictures", f"from {private.unit_sizes[0]:,} to {private.unit_sizes[1]:,} of one unit"))
     if private.undeclared:
@@ -89,6 +91,14 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
         found.append(("unreadable", f"{len(files):,}: {_listed(files)}. With --skip_unreadable they keep their place "
                                     "and contribute nothing"))
     return found
+
+
+def _brightness(largest: int, white: int) -> str:
+    """What the largest number of some pictures says of the number that is white."""
+    text = f"up to {largest:,} in the first pictures of 16 or 32 bits, where {white:,} is white"
+    if _DARK * largest < white:
+        return f"{text}: they are nearly black. --picture_bits {max(1, largest.bit_length())} makes them brighter"
+    return f"{text}: what is larger is cut off" if largest > white else text
 
 
 def _listed(names: list[str]) -> str:
@@ -135,6 +145,8 @@ def _picture_words(args: argparse.Namespace) -> list[str]:
         words += ["--image_size", "x".join(map(str, args.image_size[:1 + (args.image_size[0] != args.image_size[1])]))]
     if args.color is not None:
         words += ["--color", args.color]
+    if args.picture_bits is not None:
+        words += ["--picture_bits", str(args.picture_bits)]
     return words + ["--unlabelled"] * args.unlabelled
 
 

@@ -49,8 +49,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierC
              shown: progress.Progress, stopper: running.Stopper
              ) -> tuple[classifier.PrivateClassifier, datasets.Dataset | str]:
     """Trains or continues a run; returns the classifier, and test records or the reason that there are none."""
-    pictures = common.pictures(args, config.image_shape, num_classes=config.num_classes,
-                               skip_unreadable=config.skip_unreadable)
+    pictures = common.pictures_of(args, config)
 
     def load(split):
         loaded = data_registry.load_dataset(sources["dataset"], data_dir=args.data_dir, split=split,

@@ -49,13 +49,19 @@ def add_picture_arguments(parser: argparse.ArgumentParser, *, unlabelled: bool =
       unlabelled: whether records may be without classes.
     """
     parser.add_argument("--image_size", type=image_size, default=None, metavar="H[xW]",
-                        help="size that pictures are cut and resampled to (default for files: "
-                             f"{DEFAULT_IMAGE_SIZE[0]})")
-    parser.add_argument("--color", choices=tuple(COLORS), default=None,
-                        help=f"colours of the images (default for files: {DEFAULT_COLOR})")
+                        help=f"size of images (default for files: {DEFAULT_IMAGE_SIZE[0]}); --color: "
+                             f"{' or '.join(COLORS)} ({DEFAULT_COLOR})")
+    parser.add_argument("--color", choices=tuple(COLORS), default=None, help=argparse.SUPPRESS)
     if unlabelled:
         parser.add_argument("--unlabelled", action="store_true", default=False,
                             help="there is one class, of all records")
+
+
+def add_reading_arguments(parser: argparse.ArgumentParser, skip_unreadable: str) -> None:
+    """Adds the flags that say how files are read, where they are no settings of a run; one has this help."""
+    parser.add_argument("--skip_unreadable", action="store_true", default=False, help=skip_unreadable)
+    parser.add_argument("--picture_bits", type=int, default=None, metavar="B",
+                        help="bits that pictures of 16 or 32 bits really have, as in train")
 
 
 def add_auto_delta(parser: argparse.ArgumentParser, text: str) -> None:
@@ -91,22 +97,29 @@ def image_size(text: str) -> tuple[int, int]:
 
 
 def pictures(args: argparse.Namespace, shape: tuple[int, int, int] | None = None, *,
-             num_classes: int | None = None, skip_unreadable: bool = False) -> datasets.Pictures:
+             num_classes: int | None = None, skip_unreadable: bool = False, bits: int | None = None
+             ) -> datasets.Pictures:
     """Choices about pictures: those of the flags, or else those that lead to images like the ones that there are.
 
     Args:
       args: flags, with or without those of `add_picture_arguments`.
       shape: (H, W, C) of the images that the pictures must fit; None where there are no images yet.
       num_classes: number of classes Y of these images; one class means that there are no labels.
-      skip_unreadable: whether files that cannot be read keep their place.
+      skip_unreadable, bits: see `datasets.Pictures`.
 
     Raises:
       InvalidArgumentError: the flags ask for other images than there are.
     """
     asked = datasets.Pictures(
         image_size=getattr(args, "image_size", None), color=getattr(args, "color", None),
-        skip_unreadable=skip_unreadable, unlabelled=getattr(args, "unlabelled", False))
+        skip_unreadable=skip_unreadable, bits=bits, unlabelled=getattr(args, "unlabelled", False))
     return asked.fitting(shape, num_classes)
+
+
+def pictures_of(args: argparse.Namespace, config: DataConfig) -> datasets.Pictures:
+    """Choices about pictures in a run with these settings; see `pictures`."""
+    return pictures(args, config.image_shape, num_classes=config.num_classes, skip_unreadable=config.skip_unreadable,
+                    bits=config.picture_bits)
 
 
 def say_defaults(args: argparse.Namespace, place: str) -> None:

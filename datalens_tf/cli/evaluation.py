@@ -44,8 +44,7 @@ def _add_evaluate_arguments(parser: Parser) -> None:
                              "default these, where there are any")
     parser.add_argument("--data_dir", default=None, help=common.DATA_DIR_HELP)
     common.add_picture_arguments(parser)
-    parser.add_argument("--skip_unreadable", action="store_true", default=False,
-                        help="leave out files that cannot be read as pictures; by default what the run does")
+    common.add_reading_arguments(parser, "leave out files that are no pictures; by default what the run does")
     listed = "; ".join(f"{name}: {metric.summary}" for name, metric in registry.declared().items())
     parser.add_argument("--metrics", type=_metrics, default=tuple(registry.declared()), metavar="NAME,...",
                         help=f"what to measure, by default all. {listed}".replace("%", "%%"))
@@ -268,15 +267,16 @@ def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.
 def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None,
               is_own: bool) -> datasets.Pictures:
     """Choices that make real pictures like synthetic images, and bring a run's own data to their form in the run."""
-    shape, num_classes, skip = None, None, args.skip_unreadable
+    shape, num_classes, skip, bits = None, None, args.skip_unreadable, args.picture_bits
     if config is not None and (is_own or data_registry.decodes_pictures(place)):
         shape, num_classes, skip = config.image_shape, config.num_classes, skip or config.skip_unreadable
+        bits = config.picture_bits if bits is None else bits
     elif data_registry.decodes_pictures(place):
         if synthetic is not None:
             shape = synthetic.image_shape
         elif config is None:
             shape = exports.load_generator(pathlib.Path(args.samples)).image_shape
-    return common.pictures(args, shape, num_classes=num_classes, skip_unreadable=skip)
+    return common.pictures(args, shape, num_classes=num_classes, skip_unreadable=skip, bits=bits)
 
 
 def _compare(args: argparse.Namespace) -> None:

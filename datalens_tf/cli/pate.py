@@ -60,8 +60,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
         place = data_registry.located(config.dataset)
         config = config.replace(dataset=args.data_name or _text.without_folders(place))
 
-    pictures = common.pictures(args, config.image_shape, num_classes=config.num_classes,
-                               skip_unreadable=config.skip_unreadable)
+    pictures = common.pictures_of(args, config)
 
     def load(split):
         loaded = data_registry.load_dataset(place, data_dir=args.data_dir, split=split, classes=config.classes,

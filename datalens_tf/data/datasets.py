@@ -129,12 +129,14 @@ class Pictures:
       unlabelled: whether there is one class, of all records.
       skip_unreadable: whether a file that cannot be read holds its place and contributes nothing. It is an error
         otherwise.
+      bits: B, where numbers of pictures of 16 or 32 bits are white from 2^B - 1 on; None for the range of their type.
     """
 
     image_size: tuple[int, int] | None = None
     color: str | None = None
     unlabelled: bool = False
     skip_unreadable: bool = False
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         if self.image_size is not None:
@@ -145,7 +147,7 @@ class Pictures:
             _validate.one_of("color", self.color, COLORS)
 
     @classmethod
-    def of_shape(cls, image_shape: tuple[int, int, int], **more: bool) -> Self:
+    def of_shape(cls, image_shape: tuple[int, int, int], **more: Any) -> Self:
         """The choices that lead to images of a shape (H, W, C)."""
         height, width, channels = image_shape
         color = {1: "grey", 3: "rgb"}.get(channels)
@@ -164,7 +166,7 @@ class Pictures:
         unlabelled = self.unlabelled or num_classes == 1
         if image_shape is None:
             return dataclasses.replace(self, unlabelled=unlabelled)
-        there = self.of_shape(image_shape, unlabelled=unlabelled, skip_unreadable=self.skip_unreadable)
+        there = self.of_shape(image_shape, unlabelled=unlabelled, skip_unreadable=self.skip_unreadable, bits=self.bits)
         for name in ("image_size", "color"):
             wanted, found = getattr(self, name), getattr(there, name)
             if wanted not in (None, found):

@@ -53,6 +53,8 @@ class PrivateFacts:
       undeclared: records of no declared class, which keep their slot and contribute nothing.
       unreadable: files that cannot be read as pictures, relative to the folder, and why; as far as their headers tell.
       sizes: smallest and largest (width, height) of the pictures; empty where they are arrays.
+      largest_number: the largest number in some pictures of 16 or 32 bits, and the number that is white; empty where
+        none of the first pictures is such.
       unit_sizes: smallest and largest number of records that a unit has; empty where records are units.
     """
 
@@ -60,6 +62,7 @@ class PrivateFacts:
     undeclared: int = 0
     unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sizes: tuple[tuple[int, int], ...] = ()
+    largest_number: tuple[int, ...] = ()
     unit_sizes: tuple[int, ...] = ()
 
 

@@ -81,7 +81,8 @@ class Request:
 
     def pictures_for(self, config: MethodConfig) -> datasets.Pictures:
         """Choices about pictures in a run with these settings."""
-        asked = dataclasses.replace(self.pictures or datasets.Pictures(), skip_unreadable=config.skip_unreadable)
+        asked = dataclasses.replace(self.pictures or datasets.Pictures(), skip_unreadable=config.skip_unreadable,
+                                    bits=config.picture_bits)
         return asked.fitting(config.image_shape, config.num_classes)
 
     def load(self, config: MethodConfig, place: str) -> datasets.Dataset:
@@ -235,7 +236,7 @@ def testing_records(plan: Plan) -> datasets.Dataset | None:
         return None
     place = plan.place if place is None else data_registry.located(place)
     pictures = dataclasses.replace(request.pictures or datasets.Pictures(),
-                                   skip_unreadable=plan.config.skip_unreadable)
+                                   skip_unreadable=plan.config.skip_unreadable, bits=plan.config.picture_bits)
     if data_registry.decodes_pictures(place):
         pictures = pictures.fitting(plan.dataset.image_shape, plan.dataset.num_classes)
     loaded = load_test(place, request.data_dir, plan.config.classes, pictures, trained_on=plan.place)

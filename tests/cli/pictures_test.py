@@ -3,9 +3,11 @@
 import json
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from datalens_tf.cli import common
+from datalens_tf.data import registry
 from datalens_tf.data.datasets import Pictures
 from datalens_tf.errors import InvalidArgumentError
 from tests import hostile_folder
@@ -36,6 +38,23 @@ def test_from_a_stranger_s_folder_to_samples(folder, tmp_path, datalens):
     refused(datalens("train", "--output_dir", tmp_path / "run", "--resume", "--image_size=20"), "leave out --image_")
     assert datalens("sample", "--model", tmp_path / "run", "--num_samples=4", "--output", tmp_path / "x.npz")[0] == 0
     assert np.load(tmp_path / "x.npz")["x"].shape == (4, 9, 14, 1)
+
+
+def test_a_scanners_bits_are_those_of_the_run(tmp_path, datalens, monkeypatch):
+    for number in range(12):
+        place = tmp_path / "scans" / ("train" if number < 8 else "test") / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(np.full((8, 8), 2_048, np.uint16)).save(place / f"{number}.png")
+    loaded, original = [], registry.load_dataset
+    monkeypatch.setattr(
+        registry, "load_dataset", lambda *args, **more: loaded.append(original(*args, **more)) or loaded[-1])
+    words = ["--method=dp_merf", "--dataset", tmp_path / "scans", "--epsilon=3", "--fit_steps=2", "--num_features=20",
+             "--image_size=8", "--color=grey", "--picture_bits=12", "--no_evaluation"]
+    assert datalens("train", *words, "--output_dir", tmp_path / "run")[0] == 0
+    assert json.loads((tmp_path / "run/config.json").read_text())["picture_bits"] == 12
+    assert datalens("train", "--resume", "--output_dir", tmp_path / "run")[0] == 0
+    assert datalens("evaluate", "--samples", tmp_path / "run", "--quick", "--metrics=utility", "--epochs=1")[0] == 0
+    assert len(loaded) >= 3 and all((records.images == 128).all() for records in loaded)
 
 
 def test_the_default_is_said(folder, tmp_path, datalens):

@@ -40,6 +40,7 @@ PICTURES = True
 UNITS = True
 
 TABLE = "labels.csv"
+_LOOKED_INTO = 200  # pictures that a survey decodes, to see how bright they are
 _FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
 LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
 # What systems and programs leave in folders; hidden files, .DS_Store among them, begin with a dot.
@@ -118,7 +119,7 @@ def dataset_of(name: str, sources: Iterator[decoding.Source | None], files: Sequ
         raise DataError(f"{name}: expected at most {LARGEST_NUM_CLASSES:,} classes, got {len(names)}.")
     check_images(_files.ArrayHeader((len(files), *shape), np.dtype(np.uint8)), name)
     refused: dict[int, str] = {}
-    images, failed = decoding.read_all(_some(sources, refused), len(files), shape)
+    images, failed = decoding.read_all(_some(sources, refused), len(files), shape, pictures.bits)
     failed |= refused
     unreadable = dict(sorted((files[number], reason) for number, reason in failed.items()))
     if unreadable and not pictures.skip_unreadable:
@@ -173,7 +174,8 @@ def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures, unit
         private=surveys.PrivateFacts(
             class_counts=tuple(counts.values()), undeclared=undeclared, unit_sizes=surveys.extremes(listing.units),
             unreadable={listing.files[number]: failed[number] for number in sorted(failed)},
-            sizes=(min(sizes), max(sizes)) if sizes else ()))
+            sizes=(min(sizes), max(sizes)) if sizes else (),
+            largest_number=decoding.largest_number(sources[:_LOOKED_INTO], pictures.bits)))
 
 
 def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pictures, unit: str | None = None

@@ -1,7 +1,8 @@
 """Any picture as an image of one shape. The image depends on that picture alone.
 
 A picture is turned as its EXIF orientation says, laid over white where it is transparent, scaled from the range of its
-kind of numbers, cut at both ends of the side that is too long, and resampled. Of several frames, the first counts.
+kind of numbers or of as many bits as it is said to have, cut at both ends of the side that is too long, and resampled.
+Of several frames, the first counts.
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ class UnreadableError(Exception):
     """A file that is not a picture, or must not be read; the text says why."""
 
 
-def read(source: Source, shape: tuple[int, int, int]) -> np.ndarray:
+def read(source: Source, shape: tuple[int, int, int], bits: int | None = None) -> np.ndarray:
     """A picture as an image uint8 [H, W, C] of this shape.
+
+    Args:
+      source: the picture.
+      shape: (H, W, C) of the image.
+      bits: numbers of 16 or 32 bits are white from 2^bits - 1 on; None for the range of their type.
 
     Raises:
       UnreadableError: it is not a picture, or is too large.
@@ -46,10 +52,10 @@ def read(source: Source, shape: tuple[int, int, int]) -> np.ndarray:
     side = max(shape[:2])
     with _refusing(), _opened(source) as picture:
         if not hasattr(picture, "draft"):  # Numbers of a DICOM file.
-            return _resampled(picture, shape)
+            return _resampled(picture, shape, bits)
         # JPEG can be decoded at a fraction of its size; twice the side that is wanted leaves something to average.
         picture.draft(None, (2 * side, 2 * side))
-        return _resampled(_upright(picture), shape)
+        return _resampled(_upright(picture), shape, bits)
 
 
 def size_of(source: Source) -> tuple[int, int]:
@@ -62,7 +68,26 @@ def size_of(source: Source) -> tuple[int, int]:
         return picture if isinstance(picture, tuple) else picture.size
 
 
-def read_all(sources: Iterable[Source | None], count: int, shape: tuple[int, int, int]
+def largest_number(sources: Iterable[Source], bits: int | None = None) -> tuple[int, ...]:
+    """The largest number in pictures of 16 or 32 bits, and the largest number that is white in any of them.
+
+    Pictures of other kinds, and those that cannot be read, do not count; empty where there are no others.
+    """
+    found: list[tuple[int, int]] = []
+
+    def look_into(numbered: tuple[int, Source]) -> None:
+        with _refusing(), _opened(numbered[1]) as picture:
+            if getattr(picture, "mode", "").startswith("I"):
+                picture.load()
+                numbers, white = _integers(picture, bits)
+                found.append((int(numbers.max()), white))
+
+    for _ in _side_by_side(look_into, enumerate(sources)):
+        pass
+    return tuple(max(column) for column in zip(*found))
+
+
+def read_all(sources: Iterable[Source | None], count: int, shape: tuple[int, int, int], bits: int | None = None
              ) -> tuple[np.ndarray, dict[int, str]]:
     """Reads pictures in parallel into one array; one that cannot be read stays black.
 
@@ -70,6 +95,7 @@ def read_all(sources: Iterable[Source | None], count: int, shape: tuple[int, int
       sources: the pictures; None for one that must not be read.
       count: number of sources.
       shape: (H, W, C) of the images.
+      bits: see `read`.
 
     Returns:
       uint8 [count, H, W, C], writable, in memory up to 1 GiB and in a file without a name beyond; and the reasons why
@@ -83,7 +109,7 @@ def read_all(sources: Iterable[Source | None], count: int, shape: tuple[int, int
 
     def one(numbered: tuple[int, Source]) -> None:
         number, source = numbered
-        images[number] = read(source, shape)
+        images[number] = read(source, shape, bits)
 
     wanted = ((number, source) for number, source in enumerate(sources) if source is not None)
     return images, dict(_side_by_side(one, wanted))
@@ -172,19 +198,19 @@ def _upright(picture):
         return picture
 
 
-def _resampled(picture, shape: tuple[int, int, int]) -> np.ndarray:
+def _resampled(picture, shape: tuple[int, int, int], bits: int | None) -> np.ndarray:
     """A decoded picture as uint8 [H, W, C]."""
     from PIL import Image, ImageOps
 
     height, width, channels = shape
-    picture = _flat(picture, "L" if channels == 1 else "RGB")
+    picture = _flat(picture, "L" if channels == 1 else "RGB", bits)
     pixels = np.asarray(ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR))
     if pixels.dtype != np.uint8:
         pixels = np.rint(np.clip(pixels, 0, 255)).astype(np.uint8)
     return np.broadcast_to(pixels[..., None] if pixels.ndim == 2 else pixels, shape)
 
 
-def _flat(picture, mode: str):
+def _flat(picture, mode: str, bits: int | None):
     """A picture without transparency: of this mode, or of mode F with numbers in [0, 255]."""
     from PIL import Image
 
@@ -192,8 +218,12 @@ def _flat(picture, mode: str):
         if picture.ndim == 2:
             return Image.fromarray(np.float32(255) * picture.astype(np.float32))
         return Image.fromarray(np.rint(255 * picture).astype(np.uint8)).convert(mode)
-    if picture.mode == "F" or picture.mode.startswith("I"):
-        return Image.fromarray(np.float32(255) * _unit_numbers(picture))
+    if picture.mode == "F":
+        numbers = np.nan_to_num(np.asarray(picture), nan=0.0)
+        return Image.fromarray(np.float32(255) * np.clip(numbers, 0.0, 1.0).astype(np.float32))
+    if picture.mode.startswith("I"):
+        numbers, white = _integers(picture, bits)
+        return Image.fromarray(np.float32(255) * (np.clip(numbers, 0, white) / white).astype(np.float32))
     if picture.mode == "LAB":
         from PIL import ImageCms
 
@@ -207,17 +237,14 @@ def _flat(picture, mode: str):
     return picture.convert(mode)
 
 
-def _unit_numbers(picture) -> np.ndarray:
-    """Numbers of 16 or 32 bits, scaled from the range of their type to [0, 1], and floats cut to it: float32 [H, W]."""
+def _integers(picture, bits: int | None) -> tuple[np.ndarray, int]:
+    """Numbers of 16 or 32 bits [H, W], and the number that is white: the largest of so many bits, or of their type."""
     numbers = np.asarray(picture)
-    if numbers.dtype.kind == "f":
-        return np.clip(np.nan_to_num(numbers, nan=0.0), 0.0, 1.0).astype(np.float32)
     tags = getattr(picture, "tag_v2", {})  # of TIFF, the one format with 32 bits, or with a sign
-    bits, signed = (int(np.ravel(tags.get(tag, default))[0]) for tag, default in ((258, 16), (339, 1)))
-    if bits == 32 and signed != 2:
+    own, signed = (int(np.ravel(tags.get(tag, default))[0]) for tag, default in ((258, 16), (339, 1)))
+    if own == 32 and signed != 2:
         numbers = numbers.view(np.uint32)
-    largest = 2.0**(bits - (signed == 2)) - 1
-    return (np.clip(numbers, 0, largest) / largest).astype(np.float32)
+    return numbers, 2**(own - (signed == 2) if bits is None else bits) - 1
 
 
 def has_dicom_reader() -> bool:
