@@ -163,11 +163,13 @@ def test_verbose_prints_every_stage_and_a_log_file_keeps_it(tmp_path, datalens):
     log = tmp_path / "my.log"
     words = ["train", "--method=dp_merf", *FLAGS, *METHODS["dp_merf"]]
     status, _, err = datalens(*words, f"--output_dir={tmp_path / 'a'}", "--verbose", f"--log_file={log}")
-    assert status == 0 and err == log.read_text()
+    first = log.read_text()
+    assert status == 0 and err == first
     assert {"load", "release", "fit", "samples", "report"} <= set(err.splitlines())
     assert "digits: 1,438 records, 10 classes, 8 x 8 grey" in err and "step 3 of 3" in err
     status, _, err = datalens(*words, f"--output_dir={tmp_path / 'b'}", "--quiet", f"--log_file={log}")
-    assert status == 0 and err == "" and log.read_text().count("step 3 of 3") == 2
+    assert status == 0 and err == ""
+    assert log.read_text().startswith(first) and "step 3 of 3" in log.read_text().removeprefix(first)
     refused(datalens(*words, f"--output_dir={tmp_path / 'c'}", "--quiet", "--verbose"), "--verbose")
 
 
