@@ -40,7 +40,8 @@ def check_images(header: _files.ArrayHeader, name: str) -> None:
     shape = list(header.shape)
     if header.dtype != np.uint8 and header.dtype.kind != "f":
         raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}: "
-                        "images.astype('uint8') converts whole numbers from 0 to 255.")
+                        "images.astype('uint8') converts whole numbers from 0 to 255, and images / 4095 those of a "
+                        "scanner with 12 bits.")
     if len(shape) not in (3, 4):
         raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {shape}.")
     if not header.nbytes:

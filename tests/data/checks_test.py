@@ -14,6 +14,7 @@ from tests.data.records import images_of, refused
     (np.full((3, 8, 8, 1), np.inf), r"float images in \[0, 1\], got values from inf"),
     (np.array([0, np.nan, 1]).repeat(64).reshape(3, 8, 8), "finite images, got NaN"),
     (np.zeros((3, 8, 8, 1), np.int64), "dtype uint8, or float .* got int64"),
+    (np.zeros((3, 8, 8, 1), np.uint16), "got uint16: .* images / 4095 those of a scanner with 12 bits"),
     (np.zeros((3, 8, 8, 1), bool), "dtype uint8, or float .* got bool"),
     (np.zeros((3, 64), np.uint8), r"shape \[n, H, W, C\] or \[n, H, W\], got \[3, 64\]"),
     (np.zeros((0, 8, 8, 1), np.uint8), "at least one record"),
