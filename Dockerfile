@@ -8,7 +8,7 @@ FROM python:3.11-slim-bookworm
 
 ENV HOME=/data PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=3
 COPY . /src
-RUN pip install --no-cache-dir "/src[eval,serving,dicom]"
+RUN pip install --no-cache-dir "/src[eval,serving,dicom,heic]"
 # Whoever the container runs as may write here, where nothing is mounted, too.
 RUN mkdir -p /data && chmod 1777 /data
 WORKDIR /data

@@ -28,6 +28,8 @@ with epy.lazy_imports():
     from datalens_tf.data import datasets
     from datalens_tf.data import survey as surveys
 
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
+
 
 class Loader(Protocol):
     """The function `load` of a source."""
@@ -158,9 +160,14 @@ def load_dataset(name: str, *, data_dir: str | None = None, split: str = "train"
     _validate.one_of("split", split, datasets.SPLITS)
     source = _source_of(name)
     if source is None or name.endswith(":"):
-        if pathlib.Path(name).suffix.lower() == ".npy":
+        path = pathlib.Path(name).expanduser()
+        if path.suffix.lower() == ".npy":
             raise DataError(f"{name}: expected an .npz file, which has images and their classes: numpy.savez("
-                            f"{pathlib.Path(name).stem + '.npz'!r}, x=images, y=labels) writes one.")
+                            f"{path.stem + '.npz'!r}, x=images, y=labels) writes one.")
+        if path.is_file():
+            what = "unpack it, and give" if path.suffix.lower() in _ARCHIVES else "give"
+            raise DataError(f"{name}: expected a folder of pictures, an .npz file, or Parquet files, found a file of "
+                            f"another kind: {what} the folder that the pictures are in.")
         near = _files.did_you_mean(pathlib.Path(name.partition(":")[2] if source else name).expanduser())
         raise DataError(f"Unknown data set {name!r}. Known: {', '.join(known_datasets())}, and paths of files and "
                         f"folders.{near or _validate.did_you_mean(name, known_datasets())}")

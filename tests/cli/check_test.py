@@ -106,6 +106,12 @@ def test_arrays_of_numpys_other_format_are_told_what_to_do(datalens, tmp_path):
     refused(datalens("check", tmp_path / "mine.npy"), "mine.npy: expected an .npz file", "numpy.savez('mine.npz'")
 
 
+def test_other_files_are_told_what_to_do(datalens, tmp_path):
+    for name, words in (("mine.zip", "unpack it, and give the folder"), ("cat.png", "another kind: give the folder")):
+        (tmp_path / name).write_bytes(b"PK")
+        refused(datalens("check", tmp_path / name), name, "expected a folder of pictures", words)
+
+
 def test_mistakes_are_one_line(datalens, tmp_path):
     refused(datalens("check", tmp_path / "nowhere"), "Unknown data set")
     refused(datalens("check", "digits", "--epsilon=-1"), "epsilon=-1")

@@ -87,7 +87,7 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
     """
     del data_dir
     listing = _listing(name, split, classes, pictures, unit)
-    _check_dicom(name, listing.files)
+    _check_readers(name, listing.files)
     sources = (_inside(listing, file) for file in listing.files)
     dataset = dataset_of(name, sources, listing.files, listing.labels, listing.class_names, classes, pictures,
                          slots=listing.slots, units=listing.units)
@@ -317,10 +317,11 @@ def _warn_of_empty(listing: _Listing) -> None:
                       "the classes that there are.", DataWarning, stacklevel=2)
 
 
-def _check_dicom(name: str, files: Sequence[str]) -> None:
-    """Raises DataError where a name says DICOM and no reader is installed, whatever the files contain."""
-    if any(file.lower().endswith(decoding.DICOM_SUFFIXES) for file in files) and not decoding.has_dicom_reader():
-        raise DataError(f"{name}: {decoding.DICOM_MISSING}.")
+def _check_readers(name: str, files: Sequence[str]) -> None:
+    """Raises DataError where a name says that a file needs a package which is missing, whatever the file contains."""
+    missing = decoding.missing_readers(files)
+    if missing:
+        raise DataError(f"{name}: {'; '.join(missing)}.")
 
 
 def _inside(listing: _Listing, file: str) -> pathlib.Path | None:

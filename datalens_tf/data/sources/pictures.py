@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import importlib
 import io
 import itertools
 import logging
@@ -30,8 +31,11 @@ _BLOCK = 1024  # pictures that are waited for together
 _WHITE = (255, 255, 255, 255)
 # EPS starts another program; the others are stubs, which name a format and cannot read it.
 _NEVER = {"EPS", "BUFR", "GRIB", "HDF5", "WMF", "MPEG"}
-DICOM_SUFFIXES = (".dcm", ".dicom")
-DICOM_MISSING = "DICOM needs pydicom: pip install 'datalens_tf[dicom]'"
+# Kinds of pictures that another package reads: endings of names, its module, and its name, which an extra installs.
+_OTHERS = {"DICOM": ((".dcm", ".dicom"), "pydicom", "pydicom"),
+           "HEIC": ((".heic", ".heif", ".hif"), "pillow_heif", "pillow-heif")}
+# What HEIC files begin with, after four bytes; AVIF files begin alike, and Pillow reads them.
+_HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
 
 
 class UnreadableError(Exception):
@@ -170,6 +174,8 @@ def _opened(source: Source, header_only: bool = False) -> Iterator[Any]:
         if not start:
             raise UnreadableError("it is empty")
         Image.init()
+        if start[4:].startswith(_HEIC):
+            _let_pillow_read_heic()
         picture = Image.open(file, formats=[kind for kind in Image.OPEN if kind not in _NEVER])
         with picture:
             _check_pixels(*picture.size)
@@ -247,19 +253,40 @@ def _integers(picture, bits: int | None) -> tuple[np.ndarray, int]:
     return numbers, 2**(own - (signed == 2) if bits is None else bits) - 1
 
 
-def has_dicom_reader() -> bool:
-    """Whether pydicom is installed."""
+def missing_reader(kind: str) -> str | None:
+    """What to install before pictures of a kind can be read, `DICOM` or `HEIC`; None where it is installed."""
+    _, module, package = _OTHERS[kind]
     try:
-        import pydicom  # noqa: F401
+        importlib.import_module(module)
     except ImportError:
-        return False
-    return True
+        return f"{kind} needs {package}: pip install 'datalens_tf[{kind.lower()}]'"
+    return None
+
+
+def missing_readers(files: Iterable[str]) -> list[str]:
+    """What to install for files of these names, whatever they contain."""
+    endings = {os.path.splitext(file)[1].lower() for file in files}
+    return list(filter(None, (missing_reader(kind) for kind, (known, _, _) in _OTHERS.items()
+                              if endings.intersection(known))))
+
+
+def _require(kind: str) -> None:
+    """Raises UnreadableError where no package reads pictures of a kind."""
+    missing = missing_reader(kind)
+    if missing is not None:
+        raise UnreadableError(missing)
+
+
+def _let_pillow_read_heic() -> None:
+    _require("HEIC")
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
 
 
 def _dicom(file, header_only: bool) -> Any:
     """The first frame of a DICOM file in [0, 1], through its own window, or from its smallest to its largest number."""
-    if not has_dicom_reader():
-        raise UnreadableError(DICOM_MISSING)
+    _require("DICOM")
     import pydicom
     from pydicom import pixels as decoders
 

@@ -1,5 +1,6 @@
 """Folders of pictures: layouts, what is skipped and what is refused, and an order that knows no classes."""
 
+import sys
 import zlib
 
 import numpy as np
@@ -177,12 +178,15 @@ class TestFiles:
         assert dataset.class_names == ("cat", "dog", "emu")
         assert load(tmp_path, classes=("cat", "dog")).class_names == ("cat", "dog")
 
-    def test_dicom_without_its_library(self, tmp_path, monkeypatch):
+    def test_kinds_without_their_library(self, tmp_path, monkeypatch):
         write_folder(tmp_path, {"cat/1.png": 1, "dog/2.png": 2})
         (tmp_path / "dog/2.png").rename(tmp_path / "dog/2.dcm")
-        monkeypatch.setitem(__import__("sys").modules, "pydicom", None)
+        (tmp_path / "cat/1.png").rename(tmp_path / "cat/IMG_1.HEIC")
+        for module in ("pydicom", "pillow_heif"):
+            monkeypatch.setitem(sys.modules, module, None)
         for pictures in (SMALL, SKIP):  # Names say so; were the file skipped, nothing would be left of such data.
-            assert "pip install 'datalens_tf[dicom]'" in refused(load, tmp_path, pictures)
+            text = refused(load, tmp_path, pictures)
+            assert "pip install 'datalens_tf[dicom]'" in text and "pip install 'datalens_tf[heic]'" in text
 
 
 class TestPrivacy:

@@ -115,6 +115,14 @@ def test_dicom(tmp_path, bits, photometric, window, wanted):
     assert pictures.size_of(tmp_path / "x.dcm") == (8, 8)
 
 
+def test_heic():
+    heif = pytest.importorskip("pillow_heif")
+    buffer = io.BytesIO()
+    heif.from_pillow(flat("RGB", (200, 100, 50), (16, 16))).save(buffer)
+    assert pictures.size_of(buffer.getvalue()) == (16, 16)
+    np.testing.assert_allclose(pictures.read(buffer.getvalue(), RGB)[4, 4], [200, 100, 50], atol=6)
+
+
 def test_images_beyond_the_limit_are_in_a_file(monkeypatch):
     monkeypatch.setattr(pictures, "IN_MEMORY", 100)
     images, failed = pictures.read_all([encoded(flat("L", 9)), None, b"junk"], 3, GREY)
