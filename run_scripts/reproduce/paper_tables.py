@@ -30,6 +30,8 @@ _CIFAR = "tfds:cifar10_jpeg"
 _FACES = COLOUR[0]
 # A table of our own: DataLens+ calibrated to one record replaced, and to one added or removed.
 ADJACENCY, ADDED = "adjacency", "made for one added or removed"
+# Another: DataLens+ at budgets below, between and beside the papers'.
+OTHER_BUDGETS, _OTHERS = "budgets", (0.2, 0.5, 3.0, 5.0)
 # Another: released generators, judged by protocols with other networks than the paper's.
 NETWORKS, _JUDGES = "networks", {"residual": "by a residual network", "condensed": "by the protocol of condensed sets"}
 # Another: judged as the DataLens paper judges, in a tenth of its epochs or in all of them.
@@ -72,7 +74,7 @@ def cells() -> tuple[Cell, ...]:
     """All runs: those without training, those least likely to change, DataLens last, and colour after grey."""
     grey = (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"), *_grey("datalens", PLUS))
     return (*_posed_checkpoints(), *_released_as_the_paper_judges("paper-short"), *grey, *_as_the_paper_judges(grey),
-            *_adjacencies(), *_judged_checkpoints(), *_released_as_the_paper_judges("paper"), *_variants(), *_colour())
+            *_adjacencies(), *_other_budgets(), *_judged_checkpoints(), *_released_as_the_paper_judges("paper"), *_variants(), *_colour())
 
 
 def has_few_teachers(cell: Cell) -> bool:
@@ -101,7 +103,7 @@ def _grey(*methods: str) -> Iterator[Cell]:
                 for epsilon in (None,) if method == "dcgan" else BUDGETS:
                     tables = ("1", "2") if epsilon == 1 else ("1",)
                     yield table1.cell(method, dataset, epsilon, seed, flags=flags,
-                                      tables=(*tables, ADJACENCY) if method == PLUS else tables)
+                                      tables=(*tables, ADJACENCY, OTHER_BUDGETS) if method == PLUS else tables)
                 if method in ("dp_gan", "dp_merf"):
                     for epsilon in SMALL_BUDGETS:
                         yield table1.cell(method, dataset, epsilon, seed, tables=("2",))
@@ -134,6 +136,14 @@ def _added(replaced: Cell, bound: int) -> Cell:
         replaced, name=f"added_{replaced.name}", variant=ADDED, tables=(ADJACENCY,),
         evaluate=("--metrics=utility", "--seeds=1"),
         train=(*replaced.train, "--adjacency=add-or-remove-one", f"--records_at_most={bound}"))
+
+
+def _other_budgets() -> Iterator[Cell]:
+    """DataLens+ on grey data, at budgets that the papers do not have."""
+    for epsilon in reversed(_OTHERS):
+        for dataset in GREY:
+            yield dataclasses.replace(table1.cell(PLUS, dataset, epsilon, SEEDS[0], tables=(OTHER_BUDGETS,)),
+                                      evaluate=("--metrics=utility", "--seeds=1"))
 
 
 def _earlier(dataset: str, epsilon: float, seed: int) -> Cell:
