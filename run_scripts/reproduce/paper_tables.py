@@ -74,7 +74,8 @@ def cells() -> tuple[Cell, ...]:
     """All runs: those without training, those least likely to change, DataLens last, and colour after grey."""
     grey = (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"), *_grey("datalens", PLUS))
     return (*_posed_checkpoints(), *_released_as_the_paper_judges("paper-short"), *grey, *_as_the_paper_judges(grey),
-            *_adjacencies(), *_other_budgets(), *_judged_checkpoints(), *_released_as_the_paper_judges("paper"), *_variants(), *_colour())
+            *_adjacencies(), *_other_budgets(), *_judged_checkpoints(), *_released_as_the_paper_judges("paper"),
+            *_variants(), *_colour())
 
 
 def has_few_teachers(cell: Cell) -> bool:
