@@ -81,7 +81,8 @@ class DataConfig(Settings):
         "private: private/unreadable.txt lists them. Otherwise they are an error.")
     picture_bits: int | None = setting(
         None, "Bits that pictures of 16 or 32 bits really have, 12 for example. Numbers from 2^12 - 1 on are white "
-        "then. With none, the whole range of their type counts.", between(1, 32))
+        "then. With none, the whole range of their type counts, or that from 0 to 1 of floating-point numbers.",
+        between(1, 32))
 
     GROUP: typing.ClassVar[str] = "data"
     CHOSEN: typing.ClassVar[str]

@@ -96,9 +96,10 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
 def _brightness(largest: int, white: int) -> str:
     """What the largest number of some pictures says of the number that is white."""
     text = f"up to {largest:,} in the first pictures of 16 or 32 bits, where {white:,} is white"
-    if _DARK * largest < white:
-        return f"{text}: they are nearly black. --picture_bits {max(1, largest.bit_length())} makes them brighter"
-    return f"{text}: what is larger is cut off" if largest > white else text
+    if _DARK * largest < white or largest > white:
+        what = "they are nearly black" if largest < white else "what is larger is cut off"
+        return f"{text}: {what}. --picture_bits {min(max(1, largest.bit_length()), 32)} makes {largest:,} bright"
+    return text
 
 
 def _listed(names: list[str]) -> str:

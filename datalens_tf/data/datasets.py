@@ -129,7 +129,8 @@ class Pictures:
       unlabelled: whether there is one class, of all records.
       skip_unreadable: whether a file that cannot be read holds its place and contributes nothing. It is an error
         otherwise.
-      bits: B, where numbers of pictures of 16 or 32 bits are white from 2^B - 1 on; None for the range of their type.
+      bits: B, where numbers of pictures of 16 or 32 bits are white from 2^B - 1 on; None for the range of their type,
+        and for 1 where they are floating-point.
     """
 
     image_size: tuple[int, int] | None = None

@@ -77,13 +77,13 @@ def test_a_scanners_bits_are_asked_for_where_pictures_are_nearly_black(datalens,
         PIL.Image.fromarray(np.full((9, 9), 4_000, np.uint16)).save(tmp_path / "scans" / label / f"{name}.png")
     _, out, _ = datalens("check", tmp_path / "scans", "--image_size=8")
     told = parts(out)
-    assert "up to 4,000" in told["PRIVATE"] and "nearly black. --picture_bits 12 makes" in told["PRIVATE"]
+    assert "up to 4,000" in told["PRIVATE"] and "nearly black. --picture_bits 12 makes 4,000 bright" in told["PRIVATE"]
     assert "picture_bits" not in told["NEXT"]  # That they are dark is private.
     _, out, _ = datalens("check", tmp_path / "scans", "--image_size=8", "--picture_bits=12")
     told = parts(out)
     assert "nearly black" not in told["PRIVATE"] and "--picture_bits 12" in told["NEXT"]
     _, out, _ = datalens("check", tmp_path / "scans", "--image_size=8", "--picture_bits=11")
-    assert "where 2,047 is white: what is larger is cut off" in parts(out)["PRIVATE"]
+    assert "where 2,047 is white: what is larger is cut off. --picture_bits 12" in parts(out)["PRIVATE"]
 
 
 def test_what_was_measured_is_quoted_if_anything_was(datalens, tmp_path, monkeypatch):

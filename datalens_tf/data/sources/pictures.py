@@ -13,6 +13,7 @@ import importlib
 import io
 import itertools
 import logging
+import math
 import os
 import pathlib
 import tempfile
@@ -29,6 +30,7 @@ Source = pathlib.Path | bytes  # A file, or its content.
 IN_MEMORY = 2**30  # bytes of images that stay in memory; more are in a file without a name
 _BLOCK = 1024  # pictures that are waited for together
 _WHITE = (255, 255, 255, 255)
+_NUMBERS = ("I", "F")  # Pillow's modes of 16 or 32 bits begin so.
 # EPS starts another program; the others are stubs, which name a format and cannot read it.
 _NEVER = {"EPS", "BUFR", "GRIB", "HDF5", "WMF", "MPEG"}
 # Kinds of pictures that another package reads: endings of names, its module, and its name, which an extra installs.
@@ -48,7 +50,8 @@ def read(source: Source, shape: tuple[int, int, int], bits: int | None = None) -
     Args:
       source: the picture.
       shape: (H, W, C) of the image.
-      bits: numbers of 16 or 32 bits are white from 2^bits - 1 on; None for the range of their type.
+      bits: numbers of 16 or 32 bits are white from 2^bits - 1 on; None for the range of their type, and for 1 where
+        they are floating-point.
 
     Raises:
       UnreadableError: it is not a picture, or is too large.
@@ -81,10 +84,10 @@ def largest_number(sources: Iterable[Source], bits: int | None = None) -> tuple[
 
     def look_into(numbered: tuple[int, Source]) -> None:
         with _refusing(), _opened(numbered[1]) as picture:
-            if getattr(picture, "mode", "").startswith("I"):
+            if getattr(picture, "mode", "").startswith(_NUMBERS):
                 picture.load()
-                numbers, white = _integers(picture, bits)
-                found.append((int(numbers.max()), white))
+                numbers, white = _numbers(picture, bits)
+                found.append((math.ceil(numbers.max()), white))
 
     for _ in _side_by_side(look_into, enumerate(sources)):
         pass
@@ -224,11 +227,8 @@ def _flat(picture, mode: str, bits: int | None):
         if picture.ndim == 2:
             return Image.fromarray(np.float32(255) * picture.astype(np.float32))
         return Image.fromarray(np.rint(255 * picture).astype(np.uint8)).convert(mode)
-    if picture.mode == "F":
-        numbers = np.nan_to_num(np.asarray(picture), nan=0.0)
-        return Image.fromarray(np.float32(255) * np.clip(numbers, 0.0, 1.0).astype(np.float32))
-    if picture.mode.startswith("I"):
-        numbers, white = _integers(picture, bits)
+    if picture.mode.startswith(_NUMBERS):
+        numbers, white = _numbers(picture, bits)
         return Image.fromarray(np.float32(255) * (np.clip(numbers, 0, white) / white).astype(np.float32))
     if picture.mode == "LAB":
         from PIL import ImageCms
@@ -243,9 +243,14 @@ def _flat(picture, mode: str, bits: int | None):
     return picture.convert(mode)
 
 
-def _integers(picture, bits: int | None) -> tuple[np.ndarray, int]:
-    """Numbers of 16 or 32 bits [H, W], and the number that is white: the largest of so many bits, or of their type."""
+def _numbers(picture, bits: int | None) -> tuple[np.ndarray, int]:
+    """Numbers of 16 or 32 bits [H, W], and the number that is white.
+
+    It is the largest of so many bits; by default that of the type, and 1 for floating-point numbers.
+    """
     numbers = np.asarray(picture)
+    if numbers.dtype.kind == "f":
+        return np.nan_to_num(numbers, nan=0.0), 1 if bits is None else 2**bits - 1
     tags = getattr(picture, "tag_v2", {})  # of TIFF, the one format with 32 bits, or with a sign
     own, signed = (int(np.ravel(tags.get(tag, default))[0]) for tag, default in ((258, 16), (339, 1)))
     if own == 32 and signed != 2:

@@ -44,7 +44,7 @@ def test_modes_are_scaled_from_the_range_of_their_kind(picture, kind, wanted):
 
 @pytest.mark.parametrize("picture, bits, wanted", [
     (numbers(2_047, np.uint16), 12, 127), (numbers(4_095, np.uint16), 12, 255), (numbers(60_000, np.uint16), 12, 255),
-    (numbers(2**15, np.int32), 16, 128), (flat("L", 100), 4, 100), (numbers(0.5, np.float32), 12, 128)])
+    (numbers(2**15, np.int32), 16, 128), (flat("L", 100), 4, 100), (numbers(2_047.0, np.float32), 12, 127)])
 def test_a_scanners_bits_decide_what_is_white_in_pictures_of_more_than_eight(picture, bits, wanted):
     np.testing.assert_allclose(pictures.read(encoded(picture, "TIFF"), GREY, bits), wanted, atol=1)
     images, _ = pictures.read_all([encoded(picture, "TIFF")], 1, RGB, bits)
@@ -53,10 +53,11 @@ def test_a_scanners_bits_decide_what_is_white_in_pictures_of_more_than_eight(pic
 
 def test_the_largest_number_is_that_of_pictures_of_more_than_eight_bits():
     dark, bright = (encoded(numbers(value, np.uint16)) for value in (3_000, 4_000))
-    others = [encoded(flat("L", 255)), encoded(numbers(0.5, np.float32), "TIFF"), b"junk"]
+    others = [encoded(flat("L", 255)), b"junk"]
     assert pictures.largest_number([dark, *others, bright]) == (4_000, 65_535)
     assert pictures.largest_number([dark, *others], 12) == (3_000, 4_095)
     assert pictures.largest_number(others) == ()
+    assert pictures.largest_number([encoded(numbers(299.5, np.float32), "TIFF")]) == (300, 1)
 
 
 def test_a_picture_that_fits_is_kept_to_the_bit():
