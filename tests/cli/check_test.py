@@ -83,6 +83,7 @@ def test_a_scanners_bits_are_asked_for_where_pictures_are_nearly_black(datalens,
     told = parts(out)
     assert "nearly black" not in told["PRIVATE"] and "--picture_bits 12" in told["NEXT"]
     _, out, _ = datalens("check", tmp_path / "scans", "--image_size=8", "--picture_bits=11")
+    refused(datalens("check", tmp_path / "scans", "--picture_bits=40"), "picture_bits=40 <= 32")
     assert "where 2,047 is white: what is larger is cut off. --picture_bits 12" in parts(out)["PRIVATE"]
 
 

@@ -229,7 +229,7 @@ def _flat(picture, mode: str, bits: int | None):
         return Image.fromarray(np.rint(255 * picture).astype(np.uint8)).convert(mode)
     if picture.mode.startswith(_NUMBERS):
         numbers, white = _numbers(picture, bits)
-        return Image.fromarray(np.float32(255) * (np.clip(numbers, 0, white) / white).astype(np.float32))
+        return Image.fromarray(np.float32(255) * (np.clip(numbers, 0.0, float(white)) / white).astype(np.float32))
     if picture.mode == "LAB":
         from PIL import ImageCms
 
