@@ -147,8 +147,7 @@ class Pictures:
         if self.color is not None:
             _validate.one_of("color", self.color, COLORS)
         if self.bits is not None:
-            _validate.integer("picture_bits", self.bits, at_least=1)
-            _validate.require(self.bits <= 32, "picture_bits", self.bits, "<= 32")
+            _validate.integer("picture_bits", self.bits, at_least=1, at_most=32)
 
     @classmethod
     def of_shape(cls, image_shape: tuple[int, int, int], **more: Any) -> Self:

@@ -44,7 +44,8 @@ def test_modes_are_scaled_from_the_range_of_their_kind(picture, kind, wanted):
 
 @pytest.mark.parametrize("picture, bits, wanted", [
     (numbers(2_047, np.uint16), 12, 127), (numbers(4_095, np.uint16), 12, 255), (numbers(60_000, np.uint16), 12, 255),
-    (numbers(2**15, np.int32), 16, 128), (numbers(2**30, np.int32), 32, 64), (flat("L", 100), 4, 100), (numbers(2_047.0, np.float32), 12, 127)])
+    (numbers(2**15, np.int32), 16, 128), (numbers(2**30, np.int32), 32, 64),
+    (flat("L", 100), 4, 100), (numbers(2_047.0, np.float32), 12, 127)])
 def test_a_scanners_bits_decide_what_is_white_in_pictures_of_more_than_eight(picture, bits, wanted):
     np.testing.assert_allclose(pictures.read(encoded(picture, "TIFF"), GREY, bits), wanted, atol=1)
     images, _ = pictures.read_all([encoded(picture, "TIFF")], 1, RGB, bits)
