@@ -94,7 +94,7 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
 
 
 def _brightness(largest: int, white: int) -> str:
-    """What the largest number of some pictures says of the number that is white."""
+    """Compares the largest number of some pictures with the number that is white."""
     text = f"up to {largest:,} in the first pictures of 16 or 32 bits, where {white:,} is white"
     if _DARK * largest < white or largest > white:
         what = "they are nearly black" if largest < white else "what is larger is cut off"

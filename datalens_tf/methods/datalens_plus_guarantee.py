@@ -1,4 +1,4 @@
-"""What DataLens+ says of its privacy: which sums were released, and how far one record changes them."""
+"""The privacy statement of DataLens+: which sums were released, and how far one record changes them."""
 
 from __future__ import annotations
 

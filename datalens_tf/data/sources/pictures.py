@@ -259,7 +259,7 @@ def _numbers(picture, bits: int | None) -> tuple[np.ndarray, int]:
 
 
 def missing_reader(kind: str) -> str | None:
-    """What to install before pictures of a kind can be read, `DICOM` or `HEIC`; None where it is installed."""
+    """Says what to install before pictures of a kind can be read, `DICOM` or `HEIC`; None where it is installed."""
     _, module, package = _OTHERS[kind]
     try:
         importlib.import_module(module)
@@ -269,7 +269,7 @@ def missing_reader(kind: str) -> str | None:
 
 
 def missing_readers(files: Iterable[str]) -> list[str]:
-    """What to install for files of these names, whatever they contain."""
+    """Says what to install for files of these names, whatever they contain."""
     endings = {os.path.splitext(file)[1].lower() for file in files}
     return list(filter(None, (missing_reader(kind) for kind, (known, _, _) in _OTHERS.items()
                               if endings.intersection(known))))
