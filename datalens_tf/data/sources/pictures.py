@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import importlib
 import io
 import itertools
@@ -177,8 +178,9 @@ def _opened(source: Source, header_only: bool = False) -> Iterator[Any]:
         if not start:
             raise UnreadableError("it is empty")
         Image.init()
+        _let_pillow_read_heic()
         if start[4:].startswith(_HEIC):
-            _let_pillow_read_heic()
+            _require("HEIC")
         picture = Image.open(file, formats=[kind for kind in Image.OPEN if kind not in _NEVER])
         with picture:
             _check_pixels(*picture.size)
@@ -282,11 +284,13 @@ def _require(kind: str) -> None:
         raise UnreadableError(missing)
 
 
+@functools.cache
 def _let_pillow_read_heic() -> None:
-    _require("HEIC")
-    import pillow_heif
+    """Registers the reader where it is installed, before any picture is seen: none decides how others are read."""
+    if missing_reader("HEIC") is None:
+        import pillow_heif
 
-    pillow_heif.register_heif_opener()
+        pillow_heif.register_heif_opener()
 
 
 def _dicom(file, header_only: bool) -> Any:

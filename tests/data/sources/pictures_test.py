@@ -125,6 +125,16 @@ def test_heic():
     np.testing.assert_allclose(pictures.read(buffer.getvalue(), RGB)[4, 4], [200, 100, 50], atol=6)
 
 
+def test_no_picture_decides_how_others_are_read(monkeypatch):
+    """Were the reader registered for the first HEIC picture, that record would change what others become."""
+    pytest.importorskip("pillow_heif")
+    Image.init()
+    monkeypatch.delitem(Image.OPEN, "HEIF", raising=False)
+    pictures._let_pillow_read_heic.cache_clear()
+    pictures.read(encoded(flat("L", 9)), GREY)
+    assert "HEIF" in Image.OPEN
+
+
 def test_images_beyond_the_limit_are_in_a_file(monkeypatch):
     monkeypatch.setattr(pictures, "IN_MEMORY", 100)
     images, failed = pictures.read_all([encoded(flat("L", 9)), None, b"junk"], 3, GREY)
