@@ -29,8 +29,8 @@ from datalens_tf.settings import declared
 with epy.lazy_imports():
     import numpy as np
 
+    from datalens_tf.accounting import accountants, verification
     from datalens_tf.accounting import statement as statements
-    from datalens_tf.accounting import verification
     from datalens_tf.data import arrays, datasets, image_grid, writing
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import context as evaluations
@@ -41,6 +41,7 @@ with epy.lazy_imports():
     from datalens_tf.training import progress as progresses
 
 _ROWS, _COLUMNS = 10, 8  # of pictures
+_READING = ("skip_unreadable", "picture_bits")  # settings by which a run's pictures are read
 _PARAMETERS = ("method", "epsilon", "delta", "classes", "preset", "image_size", "color", "unlabelled", "data_dir")
 
 
@@ -253,6 +254,7 @@ class ImageGenerator:
     def _pictures(self) -> datasets.Pictures:
         size = (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
         return datasets.Pictures(image_size=size, color=self.color, unlabelled=self.unlabelled,
+                                 skip_unreadable=self.settings.get("skip_unreadable", False),
                                  bits=self.settings.get("picture_bits"))
 
     def sample(self, n: int, label: Any = None, *, seed: int | None = None, looking: bool = False) -> Samples:
@@ -320,7 +322,7 @@ class ImageGenerator:
         """The method and the guarantee, in a line."""
         said = self.privacy
         guarantee = said["title"] if not said["private"] else (
-            f"epsilon {statements.round_up(said['epsilon'])} ({said['accountant']}), delta {said['delta']:g}, "
+            f"epsilon {accountants.round_up(said['epsilon'])} ({said['accountant']}), delta {said['delta']:g}, "
             f"{said['adjacency']}")
         return f"{said['method']}, {guarantee}"
 
@@ -454,7 +456,8 @@ def load(path: _files.PathLike) -> ImageGenerator:
     generator._folder = folder
     if generator._is_run:
         config = generator.config
-        generator.set_params(method=config.method, epsilon=config.epsilon, delta=config.delta, classes=config.classes)
+        generator.set_params(method=config.method, epsilon=config.epsilon, delta=config.delta, classes=config.classes,
+                             **{name: getattr(config, name) for name in _READING if getattr(config, name)})
     generator._drawers  # noqa: B018 (it is loaded here, so that damage is reported here)
     return generator
 

@@ -1,11 +1,13 @@
 """The package as people write Python: one call for every method, and what a fitted generator does."""
 
 import os
+import shutil
 import subprocess
 import sys
 import types
 
 import numpy as np
+import PIL.Image
 import pytest
 import sklearn.base
 
@@ -146,6 +148,29 @@ def test_it_is_evaluated_on_real_records(run, tmp_path):
         run.evaluate(IMAGES[:2], ["cat", "fox"], progress=False)
     with pytest.raises(dl.DataLensError, match="one shape"):
         run.evaluate(np.zeros([6, 9, 9, 1], np.uint8), NAMES[:6], progress=False)
+
+
+def test_a_loaded_run_is_evaluated_on_pictures_that_are_read_as_its_own_were(tmp_path, monkeypatch):
+    for number in range(12):  # Each half black, half white in 12 bits of 16.
+        folder = tmp_path / "scans" / "test" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        picture = np.repeat(np.array([0, 4095], np.uint16), 8)[:, None] * np.ones([1, 16], np.uint16)
+        PIL.Image.fromarray(picture).save(folder / f"{number}.png")
+    (tmp_path / "scans" / "test" / "a" / "damaged.png").write_bytes(b"no picture")
+    shutil.copytree(tmp_path / "scans" / "test", tmp_path / "scans" / "train")
+    dl.fit(tmp_path / "scans", None, "dp_merf", 2.0, run_dir=tmp_path / "run", progress=False, num_features=20,
+           fit_steps=2, classes=["a", "b"], image_size=8, color="grey", picture_bits=12, skip_unreadable=True, **TINY)
+
+    tested = []
+
+    def evaluate(draw, train, test, **_):
+        tested.append(test)
+        raise dl.DataLensError("enough")
+
+    monkeypatch.setattr("datalens_tf.evaluation.evaluate.evaluate", evaluate)
+    with pytest.raises(dl.DataLensError, match="enough"):
+        dl.load(tmp_path / "run").evaluate(tmp_path / "scans", progress=False)
+    assert tested[0].images.max() == 255
 
 
 @pytest.mark.slow

@@ -80,6 +80,11 @@ def epsilons_of(events: Sequence[dp_accounting.DpEvent], delta: float, adjacency
             if all(name in applicable(event) for event in events)}
 
 
+def round_up(value: float) -> str:
+    """Four decimals, never below the value: a printed epsilon must not promise more than was proven."""
+    return f"{math.ceil(value * 1e4) / 1e4:.4f}" if value < 1e300 else "inf"
+
+
 def max_steps(event: dp_accounting.DpEvent, epsilon: float, delta: float, accountant: str,
               adjacency: str = "replace-one") -> int:
     """Largest number of releases of `event` that costs at most epsilon; one more would cost more."""

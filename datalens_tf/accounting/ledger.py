@@ -269,8 +269,9 @@ class PrivacyLedger:
         _validate.integer("step", step, at_least=0)
         if not self.can_spend(event):
             raise BudgetExhaustedError(
-                f"The privacy budget epsilon={self.epsilon_budget:g} does not pay for another step: {self.spent():.5g} "
-                f"is spent after {self.num_charges} charges (accountant {self.accountant}, delta={self.delta:g}).")
+                f"The privacy budget epsilon={self.epsilon_budget:g} does not pay for another step: "
+                f"{accountants.round_up(self.spent())} is spent after {self.num_charges} charges (accountant "
+                f"{self.accountant}, delta={self.delta:g}).")
         unit, count = _split(event, self.step_event)
         charge = Charge(index=len(self.charges), step=int(step), event=unit if count == 1 else event, count=count,
                         start=self._start)

@@ -143,7 +143,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         f"a bound of {bound:,} on the number of records (the number itself is private, and is known from what was paid "
         "for alone)"}
     if facts.get("epsilon_towards_driver") is not None:
-        texts["epsilon_towards_driver"] = round_up(facts["epsilon_towards_driver"])
+        texts["epsilon_towards_driver"] = accountants.round_up(facts["epsilon_towards_driver"])
     return {
         "title": "Differential-privacy statement" if private else "NOT PRIVATE",
         "private": private,
@@ -341,7 +341,7 @@ def _for_others(s: Mapping[str, Any]) -> str:
     other = s.get("other_adjacency")
     if other is None or not s["private"]:
         return ""
-    price = f"{round_up(other['epsilon_by_accountant'][s['accountant']])} ({s['accountant']})"
+    price = f"{accountants.round_up(other['epsilon_by_accountant'][s['accountant']])} ({s['accountant']})"
     if other["is_guarantee"]:
         return f" Adjacency {other['adjacency']}: the same noise guarantees epsilon = {price}."
     return (f" Adjacency {other['adjacency']}: the same noise would cost epsilon = {price}, a comparison figure and no "
@@ -358,15 +358,15 @@ def meaning(s: dict[str, Any]) -> str:
     product = "generator, and all data drawn from it," if s.get("product") is None else s["product"]
     return (
         f"The released {product} is (epsilon, delta)-differentially private with epsilon = "
-        f"{round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} {_UNITS[s['adjacency']][1]}, every "
-        "outcome would have been at most e^epsilon times as likely, up to an additive delta. Adjacency: "
-        f"{s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the accountant {s['accountant']}."
-        f"{_if_published(s)}{_for_others(s)}")
+        f"{accountants.round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} "
+        f"{_UNITS[s['adjacency']][1]}, every outcome would have been at most e^epsilon times as likely, up to an "
+        f"additive delta. Adjacency: {s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the "
+        f"accountant {s['accountant']}.{_if_published(s)}{_for_others(s)}")
 
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
-    table = [f"{name}: epsilon = {round_up(value)} ({accountants.registered(name).note}{_default(name, s)})"
+    table = [f"{name}: epsilon = {accountants.round_up(value)} ({accountants.registered(name).note}{_default(name, s)})"
              for name, value in s["epsilon_by_accountant"].items()]
     # Older statements lack this entry.
     beside_n = [s["delta_and_n"]] if s.get("delta_and_n") else []
@@ -384,11 +384,6 @@ def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
 def _default(name: str, s: dict[str, Any]) -> str:
     """Marks the accountant that the budget is measured with."""
     return "; used for the budget" if name == s["accountant"] else ""
-
-
-def round_up(value: float) -> str:
-    """Four decimals, never below the value: a printed epsilon must not promise more than was proven."""
-    return f"{math.ceil(value * 1e4) / 1e4:.4f}" if value < 1e300 else "inf"
 
 
 def _wrap(text: str, bullet: str) -> str:

@@ -21,8 +21,9 @@ import dp_accounting
 
 from datalens_tf import _checksums, _files, _text
 from datalens_tf.accounting import verification
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import parse_statement, round_up
+from datalens_tf.accounting.statement import parse_statement
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import config_digest
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError

@@ -28,8 +28,9 @@ import numpy as np
 
 from datalens_tf import _files, _validate, rng
 from datalens_tf.accounting import accountants
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee, make_statement, render_text, round_up
+from datalens_tf.accounting.statement import Guarantee, make_statement, render_text
 from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data.datasets import Dataset, sound, to_unit, with_data
@@ -187,8 +188,8 @@ def make_plan(config: PateClassifierConfig, num_records: int, budgets: np.ndarra
         if not plan.epsilon(group) <= group.epsilon:
             raise BudgetExhaustedError(
                 f"The privacy budget epsilon={group.epsilon:g} does not pay for num_queries={config.num_queries} with "
-                f"noise_stddev={plan.config.noise_stddev:g}, which cost {plan.epsilon(group):.5g}: use more noise or "
-                "fewer queries, or leave noise_stddev out.")
+                f"noise_stddev={plan.config.noise_stddev:g}, which cost {round_up(plan.epsilon(group))}: use more "
+                "noise or fewer queries, or leave noise_stddev out.")
     return plan
 
 
@@ -258,9 +259,10 @@ def train_pate(config: PateClassifierConfig, dataset: Dataset, queries: np.ndarr
 
         if not len(releases) and not can_spend():  # Said now, not after the teachers are trained.
             raise BudgetExhaustedError(
-                f"The privacy budget epsilon={ledger.epsilon_budget:g} pays for no answer: {ledger.spent():.5g} "
-                f"is spent after {num_burnt} charges, all of them lost when training was interrupted. Nothing more "
-                "was charged. Train in another folder; what is spent there comes on top of this.")
+                f"The privacy budget epsilon={ledger.epsilon_budget:g} pays for no answer: "
+                f"{round_up(ledger.spent())} is spent after {num_burnt} charges, all of them lost when training was "
+                "interrupted. Nothing more was charged. Train in another folder; what is spent there comes on top of "
+                "this.")
         warn_of_lost_steps(ledger, event, num_burnt, len(releases), config.rounds)
         labels = np.full((config.rounds, config.queries_per_round), NO_ANSWER)
         parts = queries.reshape(config.rounds, -1, *queries.shape[1:])

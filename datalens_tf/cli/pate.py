@@ -21,7 +21,7 @@ from datalens_tf.settings import declared
 with epy.lazy_imports():
     import numpy as np
 
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import accountants
     from datalens_tf.classification import budgets as budget_files
     from datalens_tf.classification import pate
     from datalens_tf.data import registry as data_registry
@@ -98,7 +98,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
     statement = result.statement
     texts = [statement["title"]]
     if statement["private"]:
-        texts = [f"epsilon {statements.round_up(row['epsilon'])} ({statement['accountant']}), "
+        texts = [f"epsilon {accountants.round_up(row['epsilon'])} ({statement['accountant']}), "
                  f"delta {statement['delta']:g}: {row['num_records']} "
                  f"{'records' if config.unit is None else 'units'} with {row['record_votes']} of "
                  f"{statement['num_votes']} votes" for row in statement["epsilon_by_budget"]]

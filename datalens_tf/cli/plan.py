@@ -12,7 +12,7 @@ from datalens_tf.cli.parser import Command, Parser
 from datalens_tf.config import ACCOUNTANTS
 
 with epy.lazy_imports():
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import accountants
     from datalens_tf.planning import planner
 
 
@@ -41,7 +41,7 @@ def _plan(args: argparse.Namespace) -> None:
         print(json.dumps(dataclasses.asdict(found), indent=2))
         return
     print(f"--top_k {found.top_k} --vote_threshold {found.vote_threshold:.2f} --noise_stddev {found.noise_stddev:.6g}\n"
-          f"epsilon {statements.round_up(found.epsilon)} ({args.accountant}) at delta {args.delta:g}, for "
+          f"epsilon {accountants.round_up(found.epsilon)} ({args.accountant}) at delta {args.delta:g}, for "
           f"{args.num_steps} steps of {args.batch_size} images, noise multiplier {found.noise_multiplier:.6g}\n"
           f"expected: vote sums of {found.signal_to_noise:.3g} standard deviations of the noise; cosine of the "
           f"direction to the teachers' common gradient {found.cosine:.3f}, without threshold "

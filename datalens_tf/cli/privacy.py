@@ -23,7 +23,6 @@ from datalens_tf.settings import declared
 with epy.lazy_imports():
     from datalens_tf.accounting import accountants as prices
     from datalens_tf.accounting import ledger as ledgers
-    from datalens_tf.accounting import statement as statements
     from datalens_tf.methods import embedding, sums
     from datalens_tf.planning import pricing, tf_privacy
 
@@ -103,7 +102,7 @@ def _compared(paths: list[pathlib.Path], delta: float | None) -> str:
     if not report["private"]:
         return pricing.render_composition(report)
     stated, text = tf_privacy.statement(ledger.charges, report["delta"])
-    own = statements.round_up(report["epsilon"]["rdp"])
+    own = prices.round_up(report["epsilon"]["rdp"])
     return (f"{text}\nTensorFlow Privacy: epsilon {stated:.3f}. rdp here: {own}, {report['adjacency']}, for the "
             f"{report['num_charges']} charges of {paths[0]}.")
 
@@ -148,7 +147,7 @@ def _neighbours_text(report: dict[str, Any]) -> str:
     lines = [f"{report['method']}, its noise made for {report['adjacency']}, epsilon {report['epsilon_budget']:g} and "
              f"delta {report['delta']:g}, where n = {report['num_records']:,} is public or a public bound"]
     for row in report["prices"]:
-        by = ", ".join(f"{statements.round_up(value)} ({name})" for name, value in row["epsilon"].items())
+        by = ", ".join(f"{prices.round_up(value)} ({name})" for name, value in row["epsilon"].items())
         means = "a guarantee" if row["is_guarantee"] else (
             "a comparison figure, no guarantee: the run publishes n")
         lines.append(f"{row['adjacency']}: epsilon {by}; {means}")

@@ -21,7 +21,7 @@ from datalens_tf.options import PerformanceOptions
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import accountants
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import evaluate
@@ -156,7 +156,7 @@ def _print_guarantee(plan: plans.Plan, folder: pathlib.Path, statement: Mapping[
     """Prints what is guaranteed, and where that is written."""
     guarantee = statement["title"]
     if statement["private"]:
-        guarantee = (f"epsilon {statements.round_up(statement['epsilon'])} ({statement['accountant']}), "
+        guarantee = (f"epsilon {accountants.round_up(statement['epsilon'])} ({statement['accountant']}), "
                      f"delta {statement['delta']:g}, {statement['adjacency']}")
     steps = f", {statement['num_steps']} steps" if isinstance(plan.config, VotingConfig) else ""
     files = run_folder.RunFolder(folder)

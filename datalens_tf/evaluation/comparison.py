@@ -18,7 +18,7 @@ from typing import Any
 
 from datalens_tf import _files, _text, _validate
 from datalens_tf.accounting import verification
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.errors import DataError, InvalidArgumentError
 from datalens_tf.evaluation import charts, references
 from datalens_tf.training.results import METRICS, result_file

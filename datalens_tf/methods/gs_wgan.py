@@ -232,8 +232,8 @@ def _as_published(config: GsWganConfig, mechanism: sanitized_gradients.Sanitized
         return {"invalid_epsilon_as_published": None}, ""
     invalid = accountants.epsilon(mechanism.event_as_published(), ledger.num_charges, config.delta, "rdp")
     text = _ACCOUNTING.format(
-        batch_size=config.batch_size, invalid=statements.round_up(invalid), honest=statements.round_up(ledger.spent()),
-        accountant=config.accountant)
+        batch_size=config.batch_size, invalid=accountants.round_up(invalid),
+        honest=accountants.round_up(ledger.spent()), accountant=config.accountant)
     return {"invalid_epsilon_as_published": invalid}, text
 
 

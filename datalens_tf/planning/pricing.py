@@ -5,8 +5,8 @@ from typing import Any
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants as prices
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger
-from datalens_tf.accounting.statement import round_up
 from datalens_tf.config import ACCOUNTANTS, VotingConfig, config_digest
 from datalens_tf.errors import InvalidArgumentError
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datalens_tf import __version__, _text
-from datalens_tf.accounting.statement import counted, how_many, round_up
+from datalens_tf.accounting.accountants import round_up
+from datalens_tf.accounting.statement import counted, how_many
 
 LICENSE = """\
 The computation in this SavedModel was made by datalens_tf, under the Apache License, Version 2.0

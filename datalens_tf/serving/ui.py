@@ -24,7 +24,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from datalens_tf import _files, _text
-from datalens_tf.accounting.statement import meaning, render_text, round_up
+from datalens_tf.accounting.accountants import round_up
+from datalens_tf.accounting.statement import meaning, render_text
 from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.serving.signatures import MAX_IMAGES
 

@@ -24,7 +24,7 @@ from etils import epy
 from datalens_tf.training.callbacks import Callback, Stage, StepReport
 
 with epy.lazy_imports():
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import accountants
 
 if TYPE_CHECKING:  # Loaded where there is a terminal, or records.
     import tqdm
@@ -171,7 +171,7 @@ class Progress(Callback):
         with self._lock:
             if self._now is not None:
                 self._now.epsilon = epsilon
-            self._told(f"epsilon {statements.round_up(epsilon)}")
+            self._told(f"epsilon {accountants.round_up(epsilon)}")
 
     def on_step(self, report: StepReport) -> None:
         with self._lock:
@@ -268,13 +268,13 @@ class Progress(Callback):
             return None
         target = "" if self.epsilon is None else f" of {self.epsilon:g}"
         if self._now.epsilon is not None:
-            return f"epsilon {statements.round_up(max(spent))}{target}"
-        return f"epsilon {statements.round_up(max(spent))}{target} is paid, and this stage costs none"
+            return f"epsilon {accountants.round_up(max(spent))}{target}"
+        return f"epsilon {accountants.round_up(max(spent))}{target} is paid, and this stage costs none"
 
     def _summary(self) -> str:
         """Seconds and epsilon by stage."""
         return ", ".join(f"{part.stage.name} {duration(part.seconds)}"
-                         + ("" if part.epsilon is None else f" (epsilon {statements.round_up(part.epsilon)} after it)")
+                         + ("" if part.epsilon is None else f" (epsilon {accountants.round_up(part.epsilon)} after it)")
                          for part in self._parts if part.seconds)
 
     def _leave(self) -> None:

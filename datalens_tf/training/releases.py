@@ -209,13 +209,14 @@ class Releases:
         if not self.num_burnt:
             return BudgetExhaustedError(
                 f"The privacy budget epsilon={ledger.epsilon_budget:g} does not pay for {rest} charges with "
-                f"noise_multiplier={self.event.noise_multiplier:g}; {ledger.spent():.5g} is spent. Leave out "
-                "--noise_multiplier, which is then computed from the budget, or give a larger one, in another folder.")
+                f"noise_multiplier={self.event.noise_multiplier:g}; {accountants.round_up(ledger.spent())} is spent. "
+                "Leave out --noise_multiplier, which is then computed from the budget, or give a larger one, in "
+                "another folder.")
         return BudgetExhaustedError(
             f"The privacy budget epsilon={ledger.epsilon_budget:g} does not pay for what remains to be released, not "
-            f"even with {LARGEST_FACTOR} times the noise: {ledger.spent():.5g} is spent after {ledger.num_charges} "
-            f"charges, {self.num_burnt} of them lost when training was interrupted. Nothing more was charged. Train in "
-            "another folder; what is spent there comes on top of this.")
+            f"even with {LARGEST_FACTOR} times the noise: {accountants.round_up(ledger.spent())} is spent after "
+            f"{ledger.num_charges} charges, {self.num_burnt} of them lost when training was interrupted. Nothing more "
+            "was charged. Train in another folder; what is spent there comes on top of this.")
 
     def _check_paid(self, release: int) -> None:
         """Checks that a stored release is one of the plan, and that its line is of as many charges as planned."""

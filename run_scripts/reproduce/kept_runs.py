@@ -25,8 +25,8 @@ import paper_tables
 from cells import Cell, costs_of
 
 from datalens_tf import _files
+from datalens_tf.accounting import accountants, verification
 from datalens_tf.accounting import statement as statements
-from datalens_tf.accounting import verification
 from datalens_tf.evaluation import references
 from datalens_tf.methods.registry import methods
 from datalens_tf.training.results import result_file
@@ -199,11 +199,11 @@ def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[s
 def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
     """The epsilon that all these statements prove under this relation; empty where one of them proves none."""
     if proofs[0]["adjacency"] == adjacency:
-        return statements.round_up(max(proof["epsilon"] for proof in proofs))
+        return accountants.round_up(max(proof["epsilon"] for proof in proofs))
     others = [proof.get("other_adjacency") or {} for proof in proofs]
     if not all(other.get("is_guarantee") and other["adjacency"] == adjacency for other in others):
         return ""
-    return statements.round_up(max(other["epsilon_by_accountant"][proof["accountant"]]
+    return accountants.round_up(max(other["epsilon_by_accountant"][proof["accountant"]]
                                    for proof, other in zip(proofs, others)))
 
 

@@ -19,7 +19,7 @@ from cells import fill
 from table1 import PLUS
 
 from datalens_tf import _files
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.config import MethodConfig
 from datalens_tf.methods.registry import config_class
 from datalens_tf.training.results import result_file

@@ -21,7 +21,7 @@ from typing import Any
 from cells import Cell, costs_of, fill
 
 from datalens_tf import _files
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.evaluation import comparison, references
 from datalens_tf.methods.registry import having

@@ -29,7 +29,7 @@ import sys
 from collections.abc import Sequence
 
 from datalens_tf import _files
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.training.results import result_file

@@ -22,7 +22,7 @@ from cells import Cell, fill
 
 from datalens_tf import _files
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import PALETTE, png_bytes
 from datalens_tf.methods.datalens import DataLensConfig

@@ -19,7 +19,7 @@ import json
 import pathlib
 
 from datalens_tf import _files
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.evaluation.charts import MARKERS, PALETTE, png_bytes

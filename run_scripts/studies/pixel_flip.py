@@ -23,7 +23,7 @@ import pathlib
 import numpy as np
 
 from datalens_tf import _files
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.datasets import Dataset, as_dataset
 from datalens_tf.data.image_grid import image_grid, png_bytes

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from datalens_tf import rng
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.registry import config_from_json

@@ -22,7 +22,7 @@ import numpy as np
 from poses import drawn, with_pose
 
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.methods.datalens import DataLensConfig

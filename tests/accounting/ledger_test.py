@@ -3,6 +3,7 @@ import io
 import json
 import math
 import os
+import re
 import stat
 
 import dp_accounting
@@ -69,8 +70,10 @@ class TestCharging:
         ledger = create(path, affordable, accountant=accountant)
         before = path.read_bytes()
         assert affordable > 1 and not ledger.can_spend(STEP)
-        with pytest.raises(BudgetExhaustedError, match="epsilon=1 does not pay"):
+        with pytest.raises(BudgetExhaustedError, match="epsilon=1 does not pay") as error:
             ledger.spend(STEP, step=affordable)
+        said = float(re.search(r"step: (.*) is spent", str(error.value))[1])
+        assert ledger.spent() <= said < ledger.spent() + 1e-4
         assert path.read_bytes() == before and len(ledger.charges) == affordable
         assert ledger.spent() <= 1.0
 

@@ -7,8 +7,8 @@ import pytest
 
 from datalens_tf import cli
 from datalens_tf.accounting import accountants
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import round_up
 from datalens_tf.auditing.verification import verify
 from datalens_tf.errors import ActorError, BudgetExhaustedError, InvalidArgumentError
 from datalens_tf.events import DiscreteGaussianDpEvent

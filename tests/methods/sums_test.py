@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.auditing.verification import verify
 from datalens_tf.data import datasets
 from datalens_tf.data.datasets import as_dataset

@@ -15,7 +15,7 @@ from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
-from datalens_tf.accounting.statement import round_up
+from datalens_tf.accounting.accountants import round_up
 from datalens_tf.cli import main
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.models.generator import Generator
