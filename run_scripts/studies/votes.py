@@ -20,6 +20,7 @@ import statistics
 import dp_accounting
 import numpy as np
 from poses import drawn, with_pose
+from vote_changes import changing
 
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.accountants import round_up
@@ -48,6 +49,11 @@ VARIANTS: dict[str, dict[str, object]] = {
     "three_times_the_steps": {"vote_threshold": None},
     "slim_teachers": {"vote_threshold": None, "discriminator_filters": 16, "discriminator_units": 128},
     "slim_teachers_three_times": {"vote_threshold": None, "discriminator_filters": 16, "discriminator_units": 128},
+    "float32": {"vote_threshold": None, "precision": "float32"},
+    "short_second_moments": {"vote_threshold": None, "beta_2": 0.9},
+    "pooled_votes": {"vote_threshold": None, "top_k": 50},
+    "abstention": {"vote_threshold": None},
+    "shared_latents": {"vote_threshold": None},
     "little_noise": {"vote_threshold": None, "noise_stddev": 20.0},
 }
 THREE_TIMES_THE_STEPS = {"five_images", "three_times_the_steps", "slim_teachers_three_times"}
@@ -72,7 +78,8 @@ def main() -> None:
     records = load_dataset(args.dataset)
     print("| variant | epsilon | as they are | mean | posed | mean |\n|---|---|---|---|---|---|")
     for name in args.variants:
-        found = [accuracies(trained(name, seed, records, args), records, seed, args) for seed in args.seeds]
+        with changing(name):
+            found = [accuracies(trained(name, seed, records, args), records, seed, args) for seed in args.seeds]
         run = folder_of(name, args.seeds[0], args)
         epsilon = json.loads((run / "privacy.json").read_text(encoding="utf-8"))["epsilon"]
         columns = (f"{', '.join(f'{one:.4f}' for one in column)} | {statistics.mean(column):.4f}"
