@@ -57,6 +57,22 @@ def test_teachers_abstain_from_classes_that_they_lack(study, chunk_size):
     np.testing.assert_array_equal(votes, np.repeat([[3], [2], [1], [3]], 64, axis=1))
 
 
+@pytest.mark.parametrize("name", ["pooled_votes", "abstention"])
+def test_one_replaced_record_moves_the_votes_by_the_sensitivity_at_most(study, name):
+    data, other = tiny.dataset(20), tiny.dataset(20)
+    other.images[7], other.labels[7] = 255 - other.images[7], (other.labels[7] + 1) % 3
+    images, labels = tf.constant(data.images[:3] / np.float32(255)), tf.constant([0, 1, 2])
+    sums = []
+    with study.changing(name):
+        mechanism = CONFIG.mechanism()
+        for records in (data, other):
+            bank = study.trainer.TeacherBank(CONFIG, records.images, records.labels, np.arange(20).reshape(4, 5),
+                                             mechanism, PerformanceOptions(chunk_size=1))
+            sums.append(bank.advance(from_images(make_rounds(1)), images, labels, step=1)[0])
+    moved = np.linalg.norm(sums[0] - sums[1])
+    assert 0 < moved <= mechanism.l2_sensitivity(3)
+
+
 def test_abstention_changes_no_training(study):
     data, rounds = tiny.dataset(20), from_images(make_rounds(2))
     found = []
