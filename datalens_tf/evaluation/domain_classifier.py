@@ -4,8 +4,6 @@ The papers compute Inception Scores of MNIST and Fashion-MNIST with such classif
 """
 
 import dataclasses
-import functools
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +13,7 @@ from datalens_tf import rng
 from datalens_tf.data.datasets import Dataset, to_unit
 from datalens_tf.evaluation.cache import Cache, data_key
 from datalens_tf.training.batches import ShuffledBatches
+from datalens_tf.training.fast_precision import fast_precision
 
 BATCH_SIZE = 256
 LEARNING_RATE = 2e-3
@@ -56,7 +55,7 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
     model = _network(train)
     # Raise the version with every change of the network or its training, so that older networks are not taken for it.
     key = {"what": "domain_classifier", "version": 6, "data": data_key(train), "epochs": epochs,
-           "precision": _precision(), "tensorflow": tf.__version__}
+           "precision": fast_precision(), "tensorflow": tf.__version__}
 
     def trained():
         _train(model, train, epochs, callbacks)
@@ -70,7 +69,7 @@ def domain_classifier(train: Dataset, test: Dataset, *, epochs: int, cache: Cach
 
 def _network(train: Dataset) -> tf.keras.Model:
     """Convolutions with batch normalisation at three resolutions, then a dense layer: the features."""
-    layers, policy = tf.keras.layers, tf.keras.mixed_precision.Policy(_precision())
+    layers, policy = tf.keras.layers, tf.keras.mixed_precision.Policy(fast_precision())
     seeds = iter(rng.stream(0, "domain classifier").integers(0, 2**31, size=16).tolist())
 
     def block(x, filters):
@@ -90,16 +89,6 @@ def _network(train: Dataset) -> tf.keras.Model:
     logits = layers.Dense(train.num_classes,
                           kernel_initializer=tf.keras.initializers.GlorotUniform(seed=next(seeds)))(x)
     return tf.keras.Model(inputs, (logits, features))
-
-
-@functools.cache
-def _precision() -> str:
-    """The precision: bfloat16 halves the time on processors that multiply it; emulated, it takes many times as long."""
-    try:
-        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        flags = ""
-    return "mixed_bfloat16" if "avx512_bf16" in flags or "amx_bf16" in flags else "float32"
 
 
 class ShiftedBatches(ShuffledBatches):

@@ -4,8 +4,9 @@ It is trained on synthetic (or public) images alone; `evaluation.metrics.utility
 """
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from datalens_tf.data.datasets import CHUNK, Dataset, as_dataset, padded, to_uni
 from datalens_tf.errors import DataError
 from datalens_tf.training.batches import Batches, ShuffledBatches
 from datalens_tf.training.condensed import CONDENSED_TEXT, condensed_classifier, condensed_optimizer
+from datalens_tf.training.fast_precision import ByteDropout, fast_precision
 from datalens_tf.training.residual import RESIDUAL_TEXT, residual_classifier, residual_optimizer
 
 _NETWORK = "conv 32 3x3 - max-pool - dropout 0.2 - conv 64 3x3 - dropout 0.25 - dense 64 - softmax; "
@@ -33,6 +35,7 @@ class Protocol:
       num_synthetic: how many synthetic images the protocol asks for.
       every_epoch: whether the classifier is tested after every epoch, too. The best of these is chosen on test data.
       network: `paper`; `condensed`, that of condensed data sets, with its augmentation; or `residual`, ResNet-8.
+      fast: whether the network `paper` computes in bfloat16, its weights in float32, on processors that multiply it.
     """
 
     name: str
@@ -43,6 +46,12 @@ class Protocol:
     num_synthetic: int
     every_epoch: bool = False
     network: str = "paper"
+    fast: bool = False
+
+    @property
+    def precision(self) -> str:
+        """Keras' policy for the layers, on this machine."""
+        return fast_precision() if self.fast else "float32"
 
     @property
     def text(self) -> str:
@@ -51,15 +60,17 @@ class Protocol:
                            "residual": (RESIDUAL_TEXT, _AS_RELEASED)}[self.network]
         return (f"{network}{self.optimizer.capitalize()} {self.learning_rate:g}, batch {self.batch_size}, "
                 f"{self.epochs} epochs, {self.num_synthetic:,} synthetic images with uniform labels, {pixels}last "
-                "epoch, real test split once")
+                f"epoch, real test split once{'' if self.precision == 'float32' else ', in bfloat16'}")
 
     def model(self, image_shape: tuple[int, int, int], num_classes: int, seed: int, num_steps: int) -> tf.keras.Model:
         """The classifier, compiled, for a training of so many steps."""
-        made, optimizer = {
-            "paper": (paper_classifier, lambda rate, _: tf.keras.optimizers.get(
-                {"class_name": self.optimizer, "config": {"learning_rate": rate}})),
+        networks: dict[str, tuple[Callable[..., tf.keras.Model], Callable[..., tf.keras.optimizers.Optimizer]]] = {
+            "paper": (functools.partial(paper_classifier, precision=self.precision),
+                      lambda rate, _: tf.keras.optimizers.get(
+                          {"class_name": self.optimizer, "config": {"learning_rate": rate}})),
             "condensed": (condensed_classifier, condensed_optimizer),
-            "residual": (residual_classifier, residual_optimizer)}[self.network]
+            "residual": (residual_classifier, residual_optimizer)}
+        made, optimizer = networks[self.network]
         model = made(image_shape, num_classes, seed)
         model.compile(optimizer(self.learning_rate, num_steps),
                       tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
@@ -71,9 +82,9 @@ FROZEN = Protocol(name="frozen", optimizer="adam", learning_rate=1e-3, batch_siz
                   num_synthetic=60_000)
 # What the DataLens paper did, except that it reports the best of all epochs on the test data.
 PAPER = Protocol(name="paper", optimizer="sgd", learning_rate=2e-3, batch_size=512, epochs=600,
-                 num_synthetic=100_000, every_epoch=True)
+                 num_synthetic=100_000, every_epoch=True, fast=True)
 PAPER_CELEBA = Protocol(name="paper", optimizer="sgd", learning_rate=1e-4, batch_size=256, epochs=250,
-                        num_synthetic=100_000, every_epoch=True)
+                        num_synthetic=100_000, every_epoch=True, fast=True)
 # The same in a tenth of the epochs, with a learning rate ten times as large.
 PAPER_SHORT = Protocol(name="paper-short", optimizer="sgd", learning_rate=0.02, batch_size=512, epochs=60,
                        num_synthetic=100_000, every_epoch=True)
@@ -132,30 +143,34 @@ def protocol(name: str, dataset: str) -> Protocol:
     return {known.name: known for known in (FROZEN, PAPER, PAPER_SHORT, CONDENSED, RESIDUAL)}[name]
 
 
-def paper_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0) -> tf.keras.Model:
+def paper_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0,
+                     precision: str = "float32") -> tf.keras.Model:
     """The paper's classifier (its authors' evaluation code), its initial weights and dropout drawn from the seed.
 
-    Input shape: images [B, H, W, C] in [0, 1]. Output shape: logits [B, num_classes].
+    Input shape: images [B, H, W, C] in [0, 1]. Output shape: logits float32 [B, num_classes]. In another precision
+    than float32, dropout has rates of 51/256 and 64/256.
     """
-    layers = tf.keras.layers
+    layers, policy = tf.keras.layers, tf.keras.mixed_precision.Policy(precision)
     seeds = iter(rng.stream(int(seed), "classifier").integers(0, 2**31, size=6).tolist())
 
     def weights():
         return tf.keras.initializers.GlorotUniform(seed=next(seeds))
 
     def dropout(rate):
+        if precision != "float32":
+            return ByteDropout(rate, next(seeds), dtype=policy)
         # The layer has a generator of its own; with other kinds, TensorFlow's global seed has an influence.
         return layers.Dropout(rate, seed=next(seeds), rng_type="stateful")
 
     return tf.keras.Sequential([
         layers.Input(image_shape),
-        layers.Conv2D(32, 3, activation="relu", kernel_initializer=weights()),
-        layers.MaxPooling2D(),
+        layers.Conv2D(32, 3, activation="relu", kernel_initializer=weights(), dtype=policy),
+        layers.MaxPooling2D(dtype=policy),
         dropout(0.2),
-        layers.Conv2D(64, 3, activation="relu", kernel_initializer=weights()),
+        layers.Conv2D(64, 3, activation="relu", kernel_initializer=weights(), dtype=policy),
         dropout(0.25),
-        layers.Flatten(),
-        layers.Dense(64, activation="relu", kernel_initializer=weights()),
+        layers.Flatten(dtype=policy),
+        layers.Dense(64, activation="relu", kernel_initializer=weights(), dtype=policy),
         layers.Dense(num_classes, kernel_initializer=weights()),
     ])
 

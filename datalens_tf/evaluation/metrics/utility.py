@@ -128,7 +128,9 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
         if protocol.name == FROZEN.name:
             as_dataset(images, labels, test.num_classes, name="synthetic data")
             return train_or_recall(images, labels, test, cache, epochs=epochs, seed=seed, callbacks=callbacks)
-        own = None if state_dir is None else state_dir / f"seed{seed}_{Fingerprint(labels, images).digest()[:16]}"
+        # A training goes on in the precision in which it began, or from its start on another processor.
+        name = f"seed{seed}_{Fingerprint(labels, images).digest()[:16]}"
+        own = state_dir and state_dir / (name if protocol.precision == "float32" else f"{name}_bfloat16")
         return train_on_synthetic(images, labels, test.images, test.labels, test.num_classes, epochs=epochs, seed=seed,
                                   protocol=protocol, state_dir=own, callbacks=callbacks)
 

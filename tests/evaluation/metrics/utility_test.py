@@ -133,6 +133,7 @@ def test_the_papers_protocol_continues_where_it_was_interrupted(digits, tmp_path
     with pytest.raises(Stop):
         run()
     metrics = run()
+    assert next(tmp_path.iterdir()).name.endswith("_bfloat16") == metrics["protocol"].endswith("in bfloat16")
     assert seen == [0, 1, 2, 2, 3] and metrics["epochs"] == 4 and metrics["protocol_name"] == "paper"
     assert "Sgd 0.1, batch 512, 4 epochs" in metrics["protocol"] and not metrics["follows_protocol"]
     result, = metrics["per_seed"]
