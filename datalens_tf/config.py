@@ -439,6 +439,9 @@ class VotingConfig(MethodConfig):
     teacher_warp: float = setting(
         0.0, "How far real and fake images are moved when teachers train, in the units of output_warp; 0 for not at "
         "all. It makes more of a teacher's few records. It is public randomness, shared by all teachers.", at_least(0))
+    shared_latents: bool = setting(
+        False, "Teachers learn from images of the latents that they vote on next, as in DataLens' published code, and "
+        "not from latents of their own, as in the paper.")
     discriminator_filters: int = setting(8, "Width of a teacher's convolutions.", at_least(1))
     discriminator_units: int = setting(32, "Width of a teacher's dense layer.", at_least(1))
     precision: str = setting(

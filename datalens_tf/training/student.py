@@ -118,10 +118,15 @@ class BatchStudent(AveragedGenerator):
         """Images [B, H, W, C] with the statistics of their own batch, as in training."""
         return self._generate(latents, labels)
 
-    def pool(self, iteration: int, size: int) -> tf.Tensor:
-        """Fakes for one teacher step: `size` latents times every label, [size, Y, H, W, C]."""
+    def pool(self, iteration: int, size: int, latents: tf.Tensor | None = None) -> tf.Tensor:
+        """Fakes for one teacher step: `size` latents times every label, [size, Y, H, W, C].
+
+        Latents are drawn, or these, [m, z], again and again until there are enough.
+        """
         classes = self._config.data.num_classes
-        latents = draw_latents(self._config, rng.stream(self._config.seed, "pool", iteration), size)
+        if latents is None:
+            latents = draw_latents(self._config, rng.stream(self._config.seed, "pool", iteration), size)
+        latents = np.resize(latents, (size, self._config.latent_dim))
         images = self._generate(np.repeat(latents, classes, axis=0), np.tile(np.arange(classes), size))
         return tf.reshape(images, [size, classes, *self._config.data.image_shape])
 

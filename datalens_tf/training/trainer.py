@@ -164,8 +164,8 @@ class Trainer(Interruptible):
 
     def _step(self, step: int, bank: Bank, student: Student) -> None:
         """Algorithm 1, one generator step. A stored release is used again instead of asking the teachers."""
-        rounds = teacher_rounds(self.config, bank, student, self.config.teacher_steps)
         latents, labels = student.inputs(step)
+        rounds = teacher_rounds(self.config, bank, student, self.config.teacher_steps, latents)
         noisy, agreement = self.releases.load(step), None
         progress = self._progress(f"step {step}")
         if noisy is not None:
@@ -197,8 +197,14 @@ class Trainer(Interruptible):
             getattr(callback, method)(*args)
 
 
-def teacher_rounds(config: VotingConfig, bank: Bank, student: Student, count: int) -> list[TeacherRound]:
-    """Fresh fakes, instance noise and warps for a bank's next `count` optimizer steps, from public randomness."""
+def teacher_rounds(config: VotingConfig, bank: Bank, student: Student, count: int,
+                   latents: tf.Tensor | None = None) -> list[TeacherRound]:
+    """Fresh fakes, instance noise and warps for a bank's next `count` optimizer steps, from public randomness.
+
+    `latents` are those of the next vote, if there is one; fakes are of them with `shared_latents`.
+    """
+    shared = latents if config.shared_latents else None
+
     def one(iteration):
         noise = maps = None
         if config.instance_noise:
@@ -209,7 +215,7 @@ def teacher_rounds(config: VotingConfig, bank: Bank, student: Student, count: in
             stream = rng.stream(config.seed, "teacher warp", iteration)
             moves = config.teacher_warp * stream.standard_normal((2 * bank.batch_size, warp.NUM_MOVES), np.float32)
             maps = warp.matrices(tf.constant(moves), config.data.image_shape).numpy().reshape(2, -1, 2, 3)
-        return TeacherRound(student.pool(iteration, bank.batch_size).numpy(), noise, maps)
+        return TeacherRound(student.pool(iteration, bank.batch_size, shared).numpy(), noise, maps)
 
     return [one(bank.iterations + i) for i in range(count)]
 

@@ -15,7 +15,6 @@ import tensorflow as tf
 from datalens_tf.mechanisms.topagg import TopAgg
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.training import trainer
-from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
 
 
@@ -27,8 +26,6 @@ def changing(name: str) -> Iterator[None]:
             stack.enter_context(mock.patch.object(DataLensConfig, "mechanism", _pooled(DataLensConfig.mechanism)))
         if name == "abstention":
             stack.enter_context(mock.patch.object(trainer, "TeacherBank", AbstainingTeachers))
-        if name == "shared_latents":
-            stack.enter_context(mock.patch.object(Student, "pool", shared_pool))
         yield
 
 
@@ -95,19 +92,3 @@ class _Abstaining:
     def votes(self, teachers, images, labels, seeds, step):
         votes = self._mechanism.votes(teachers, images, labels, seeds, step)
         return votes * tf.matmul(self.present, labels, transpose_b=True)[:, :, tf.newaxis]
-
-
-_own_pool = Student.pool
-
-
-def shared_pool(self: Student, iteration: int, size: int) -> tf.Tensor:
-    """`Student.pool` with the latents of the images that are voted on next, as the authors' code has it.
-
-    There must be one teacher step a release. In the warm-up, nothing is voted on, and latents are drawn as always.
-    """
-    step, classes = iteration - self._config.warmup_teacher_steps + 1, self._config.data.num_classes
-    if step < 1:
-        return _own_pool(self, iteration, size)
-    latents = np.resize(self.inputs(step)[0].numpy(), (size, self._config.latent_dim))
-    images = self.images(np.repeat(latents, classes, axis=0), np.tile(np.arange(classes), size))
-    return tf.reshape(images, [size, classes, *self._config.data.image_shape])

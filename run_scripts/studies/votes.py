@@ -53,7 +53,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "short_second_moments": {"vote_threshold": None, "beta_2": 0.9},
     "pooled_votes": {"vote_threshold": None, "top_k": 50},
     "abstention": {"vote_threshold": None},
-    "shared_latents": {"vote_threshold": None},
+    "shared_latents": {"vote_threshold": None, "shared_latents": True},
     "little_noise": {"vote_threshold": None, "noise_stddev": 20.0},
 }
 THREE_TIMES_THE_STEPS = {"five_images", "three_times_the_steps", "slim_teachers_three_times"}

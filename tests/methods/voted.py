@@ -79,7 +79,8 @@ class VotedConformance(PrivateSynthesizerConformance):
         banks = [TeacherBank(config, data.images, data.labels, partitions, VotesOfEach(mechanism))
                  for data in swapped(victim)]
         for step in range(1, 4):
-            rounds, (latents, labels) = teacher_rounds(config, banks[0], student, 2), student.inputs(step)
+            latents, labels = student.inputs(step)
+            rounds = teacher_rounds(config.replace(shared_latents=step > 1), banks[0], student, 2, latents)
             votes = [bank.advance(rounds, student.images(latents, labels), labels, step)[0] for bank in banks]
             np.testing.assert_array_equal(votes[0][rest], votes[1][rest])
             change = np.linalg.norm(votes[0].sum(0) - votes[1].sum(0))

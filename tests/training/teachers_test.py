@@ -246,6 +246,32 @@ def test_warps_are_public_and_new_for_each_step_and_none_without_the_setting():
     assert found[0].shape == (2, 3, 2, 3) and len(np.unique(np.stack(found)[..., 0, 0])) == 12
 
 
+def test_fakes_are_of_the_votes_latents_with_the_setting_and_of_their_own_without():
+    student, config = Student(CONFIG), CONFIG.replace(shared_latents=True)
+    latents = student.inputs(1)[0]
+
+    def fakes(config, *latents):
+        rounds = teacher_rounds(config, make_bank(tiny.dataset(), config), student, 2, *latents)
+        return [shared.fakes for shared in rounds]
+
+    own = fakes(CONFIG)
+    np.testing.assert_array_equal(fakes(CONFIG, latents), own)
+    np.testing.assert_array_equal(fakes(config), own)  # Before anything is voted on.
+    assert not np.array_equal(own[0], own[1])
+    expected = student.images(np.repeat(latents.numpy(), 3, axis=0), np.tile(np.arange(3), 3))
+    for found in fakes(config, latents):
+        np.testing.assert_array_equal(found.reshape(9, 8, 8, 1), expected)
+
+
+def test_fakes_of_large_batches_take_the_votes_latents_again():
+    student = Student(CONFIG)
+    pool = student.pool(0, 7, student.inputs(1)[0]).numpy()
+    assert pool.shape == (7, 3, 8, 8, 1)
+    expected = student.images(np.repeat(student.inputs(1)[0].numpy()[[0, 1, 2, 0, 1, 2, 0]], 3, axis=0),
+                              np.tile(np.arange(3), 7))
+    np.testing.assert_array_equal(pool.reshape(21, 8, 8, 1), expected)
+
+
 @pytest.mark.slow
 def test_mixed_precision_stays_close_to_float32():
     banks = [make_bank(tiny.dataset(20), CONFIG.replace(precision=p)) for p in ("float32", "mixed_bfloat16")]

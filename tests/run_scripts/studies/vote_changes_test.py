@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from datalens_tf.options import PerformanceOptions
-from datalens_tf.training.student import Student
 from datalens_tf.training.teachers import TeacherBank
 from datalens_tf.training.trainer import Trainer
 from tests.training import tiny
@@ -84,19 +83,7 @@ def test_abstention_changes_no_training(study):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_shared_latents_are_those_of_the_vote(study):
-    student, warmup = Student(CONFIG), CONFIG.warmup_teacher_steps
-    with study.changing("shared_latents"):
-        pools = [student.pool(iteration, 3).numpy() for iteration in range(warmup + 2)]
-    for iteration in range(warmup):
-        np.testing.assert_array_equal(pools[iteration], student.pool(iteration, 3))
-    for step in (1, 2):
-        latents = np.repeat(student.inputs(step)[0].numpy(), 3, axis=0)
-        expected = student.images(latents, np.tile(np.arange(3), 3))
-        np.testing.assert_array_equal(pools[warmup + step - 1].reshape(9, 8, 8, 1), expected)
-
-
-@pytest.mark.parametrize("name", ["pooled_votes", "abstention", "shared_latents"])
+@pytest.mark.parametrize("name", ["pooled_votes", "abstention"])
 def test_changes_last_as_long_as_their_context_and_runs_cost_the_same(study, name, tmp_path):
     before = Trainer(CONFIG, tiny.dataset(), tmp_path / "before").run()
     with study.changing(name):
