@@ -14,11 +14,10 @@ from datalens_tf.data.datasets import padded, to_unit
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import SecretStream
 from datalens_tf.models.per_example import flattened, linear_gradients, unflattened
+from datalens_tf.models.places import ANYWHERE, same_anywhere
 from datalens_tf.training.classifier import paper_classifier
 
 layers = tf.keras.layers
-_ANYWHERE = ("compute the same of a record wherever it is among others. It does not on this device: set "
-             "TF_DETERMINISTIC_OPS=1, or CUDA_VISIBLE_DEVICES= for the processor.")
 _EXTRACTED = 16  # images that features are computed of in one call
 
 
@@ -150,10 +149,10 @@ class PerExampleGradients:
             ways.insert(0, self._by_hand)
         for way in ways:
             self._compute = tf.function(way, autograph=False)
-            if _same_anywhere(self, *self._invented(shape), name="model"):
+            if same_anywhere(self, *self._invented(shape), name="model"):
                 break
         else:
-            raise InvalidArgumentError("Expected model to " + _ANYWHERE)
+            raise InvalidArgumentError("Expected model to " + ANYWHERE)
 
     def masks(self, stream: np.random.Generator | SecretStream, count: int) -> list[np.ndarray]:
         """Masks of each Dropout layer for `count` records: bool [count, ...]."""
@@ -247,9 +246,10 @@ def extract(features: tf.keras.Model, images: np.ndarray) -> np.ndarray:
         return graph(tf.constant(batch)).numpy()
 
     invented = rng.stream(0, "probe").random((_EXTRACTED, *images.shape[1:]), np.float32)
-    if not _same_anywhere(of, invented, name="features"):
-        raise InvalidArgumentError("Expected features to " + _ANYWHERE)
-    parts = (to_unit(images[start:start + _EXTRACTED]) for start in range(0, len(images), _EXTRACTED))
+    if not same_anywhere(of, invented, name="features"):
+        raise InvalidArgumentError("Expected features to " + ANYWHERE)
+    # Where no record is of a declared class, which must not show, there is one empty part.
+    parts = (to_unit(images[start:start + _EXTRACTED]) for start in range(0, max(1, len(images)), _EXTRACTED))
     return np.concatenate([of(padded(part, _EXTRACTED))[:len(part)] for part in parts])
 
 
@@ -272,35 +272,6 @@ class Unchanged:
                 raise InvalidArgumentError(
                     f"Expected weights that are not trained to stay as they are, but {weight.name!r} changed: records "
                     "reached it without noise. Nothing was written; use another layer.")
-
-
-def _same_anywhere(compute, records, *more, name):
-    """Whether a record's row of a result is the same, to the bit, wherever in the batch the record is.
-
-    Args:
-      compute: function from arrays whose first axis counts records to a float array [n, ...].
-      records, more: its arguments, invented; one record at a time is altered in `records`.
-
-    Raises:
-      InvalidArgumentError: another record's row changes.
-    """
-    before = _bits(compute(records, *more))
-    if not np.array_equal(before, _bits(compute(records, *more))):
-        raise InvalidArgumentError(f"Expected {name} to {_ANYWHERE}")
-    for place, value in ((0, 0.0), (len(records) // 2, -1e30), (-1, np.nan)):
-        altered = records.copy()
-        altered[place] = value
-        after = _bits(compute(altered, *more))
-        if not np.array_equal(np.delete(before, place, 0), np.delete(after, place, 0)):
-            raise InvalidArgumentError(f"Expected {name} to keep records apart, but altering one record changed what "
-                                       "it computes of others. docs/how-to/classify.md lists the layers to use.")
-    turned = _bits(compute(*(np.roll(part, 1, 0) for part in (records, *more))))
-    return np.array_equal(turned, np.roll(before, 1, 0))
-
-
-def _bits(values):
-    """Rows as bytes, so that NaNs are compared, too."""
-    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
 
 
 def puts_out_probabilities(model: tf.keras.Model) -> bool:

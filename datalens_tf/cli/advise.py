@@ -58,8 +58,9 @@ def _advise(args: argparse.Namespace) -> None:
 
 def _meaning(epsilon: float, delta: float) -> list[tuple[str, str]]:
     """A sentence on epsilon, and one on delta."""
+    most = math.ceil(1000 * guess(epsilon, delta)) / 10
     return [(f"epsilon {epsilon:g}", "somebody who knows all records but one, and guesses which of two pictures that "
-                                     f"one is, is right {100 * guess(epsilon, delta):.1f} % of the time at most where "
+                                     f"one is, is right {most:.1f} % of the time at most where "
                                      "noise is Gaussian; blind guesses are right 50 % of it"),
             (f"delta {delta:g}", f"the chance that this fails, at most one in {round(1 / delta):,}")]
 

@@ -25,12 +25,15 @@ from datalens_tf.mechanisms.noise import NoiseSource
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
+_LARGEST_SUM = 2**24  # up to which float32 has all integers
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class D2PFed(Mechanism):
     """Rotated gradients in K stochastic levels, summed over the teachers, with Gaussian noise and a threshold.
 
-    Votes are twice the levels, integers from -(K - 1) to K - 1 in steps of two, so that sums are exact for every K.
+    Votes are twice the levels, integers from -(K - 1) to K - 1 in steps of two. N (K - 1) is at most 2^24, so that
+    float32 sums of them are exact.
 
     Attributes:
       num_teachers: number of teachers N.
@@ -58,6 +61,9 @@ class D2PFed(Mechanism):
     def __post_init__(self) -> None:
         for name, least in (("num_teachers", 1), ("dimension", 1), ("num_levels", 2), ("rotation_seed", 0)):
             _validate.integer(name, getattr(self, name), at_least=least)
+        _validate.require(self.num_teachers * (self.num_levels - 1) <= _LARGEST_SUM, "num_levels", self.num_levels,
+                          f"<= {_LARGEST_SUM // self.num_teachers + 1}, because float32 sums of {self.num_teachers} "
+                          "teachers' larger votes are not exact")
         if self.clip is not None:
             _validate.positive("clip", self.clip)
         _validate.real("noise_stddev", self.noise_stddev)

@@ -216,7 +216,8 @@ _ASSUMPTIONS = (
 
 
 _OWNERS = (
-    "{num_owners} data owners keep their records, and no record is with two of them. Before its teachers' votes leave "
+    "{num_owners} data owners keep their records. Each record, and all that is of one patient or other unit, is with "
+    "one of them; what is with two has the guarantee of two records. Before its teachers' votes leave "
     "an owner's machine, the owner adds its share of the noise, with standard deviation {owner_noise_stddev:.6g}. The "
     "sum of the shares reaches {noise_stddev:g} even if {owner_tolerance} of the owners add none, or tell others "
     "theirs; everybody else follows the protocol, and every owner keeps its own ledger of what it answered.",

@@ -48,7 +48,7 @@ with epy.lazy_imports():
     from datalens_tf.mechanisms import gaussian_sum
     from datalens_tf.mechanisms import noise as noises
     from datalens_tf.models import critic as critic_models
-    from datalens_tf.models import per_example
+    from datalens_tf.models import per_example, places
 
 CHOOSE_WHEN = "you want a baseline whose discriminator is trained by DP-SGD"
 PUBLISHED_AS = "DP-GAN"
@@ -165,10 +165,11 @@ class PrivateGan(SampledSums, Learner):
                              seed=config.seed)
         self._optimizer = _optimizer(config)
         self._optimizer._create_all_weights(self.critic.weights)
-        self._clipped_sum, self._gradients, self._clip, self._update, self._teach = (
-            tf.function(of, autograph=False) for of in (
-                self._sum_of_chunk, self._gradients_of_chunk, self.mechanism.clip, self._train_critic,
-                self._train_generator))
+        self._sum, self._clip, self._update, self._teach = (tf.function(of, autograph=False) for of in (
+            _sum_of_rows, self.mechanism.clip, self._train_critic, self._train_generator))
+        # An example's place among the others depends on which of them were drawn.
+        self._rows = places.anywhere(self._rows_of_chunk, (_CHUNK, *dataset.image_shape),
+                           np.arange(_CHUNK, dtype=np.int64) % config.data.num_classes, name="discriminator")
         self._loss = tf.Variable(0.0)  # of the generator, for steps that do not train it
 
     def variables(self) -> list[tf.Variable]:
@@ -225,10 +226,10 @@ class PrivateGan(SampledSums, Learner):
         total, units = np.zeros(self.critic.num_parameters), self._dataset.units
         if units is None:
             for images, labels, count in self._chunks(chosen, blur):
-                total += self._clipped_sum(images, labels, np.arange(_CHUNK) < count).numpy()
+                total += self._sum(self._rows(images, labels), np.arange(_CHUNK) < count).numpy()
             return total
         gradients = (row for images, labels, count in self._chunks(chosen, blur)
-                     for row in self._gradients(images, labels).numpy()[:count])
+                     for row in self._rows(images, labels).numpy()[:count])
         for gradient in per_example.averages(gradients, units.of[chosen]):
             total += self._clip(gradient[None])[0].numpy()
         return total
@@ -254,13 +255,10 @@ class PrivateGan(SampledSums, Learner):
         noise = stream.standard_normal((count, *self._config.data.image_shape), np.float32)
         return np.float32(self._config.instance_noise) * noise
 
-    def _gradients_of_chunk(self, images, labels):
-        return self.critic.per_example_gradients(images, labels, self._real_loss)
-
-    def _sum_of_chunk(self, images, labels, counted):
-        gradients = self._gradients_of_chunk(images, labels)
-        units = tf.cast(self.mechanism.clip(gradients), tf.float64)
-        return tf.linalg.matvec(units, tf.cast(counted, tf.float64), transpose_a=True)
+    def _rows_of_chunk(self, images, labels):
+        """Each example's gradient [n, d], clipped unless units' averages are what is clipped."""
+        gradients = self.critic.per_example_gradients(images, labels, self._real_loss)
+        return self.mechanism.clip(gradients) if self._dataset.units is None else gradients
 
     def _train_critic(self, real_gradient, latents, labels, blur):
         fakes = self.student.generator([latents, labels], training=True) + blur
@@ -293,6 +291,11 @@ class PrivateGan(SampledSums, Learner):
 
     def _fake_loss(self, logits):
         return logits if self._config.loss == "wasserstein" else tf.nn.softplus(logits)
+
+
+def _sum_of_rows(rows: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+    """Sum float64 [d] of the rows [n, d] that count, exact for integers."""
+    return tf.linalg.matvec(tf.cast(rows, tf.float64), tf.cast(counted, tf.float64), transpose_a=True)
 
 
 def distance_ratio(images: tf.Tensor, latents: tf.Tensor) -> tf.Tensor:

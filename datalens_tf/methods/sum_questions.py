@@ -19,6 +19,7 @@ with epy.lazy_imports():
 
     from datalens_tf.data import datasets
     from datalens_tf.mechanisms import mean_embedding
+    from datalens_tf.models import places
     from datalens_tf.training import classifier, feature_network
 
 if typing.TYPE_CHECKING:
@@ -57,8 +58,8 @@ class Points:
             if self.centres is not None:
                 vectors = vectors - (self.centres[labels] if len(self.centres) > 1 else self.centres)
             if self.directions is not None:
-                # Products of one shape, so that a record's product does not depend on the size of its chunk.
-                vectors = (datasets.padded(vectors, datasets.CHUNK) @ self.directions.T)[:len(vectors)]
+                # One product for each record: that of a chunk rounds some rows differently by their place in it.
+                vectors = np.matmul(self.directions, vectors[:, :, np.newaxis])[:, :, 0]
             if self.nearest_to is not None:
                 centres = self.nearest_to[labels]
                 distances = np.square(centres).sum(2) - 2 * np.einsum("nkd,nd->nk", centres, vectors)
@@ -189,7 +190,7 @@ class Embeddings(Question):
     points: Points | None = None
 
     def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
-        batches = feature_batches(dataset, self.features.made())
+        batches = feature_batches(dataset, self.features.made(), places_shift=_places_shift(mechanism))
         if self.points is not None:
             batches = ((features, rows, sizes) for (features, _, sizes), (_, rows, _) in zip(
                 batches, self.points.of(dataset)))
@@ -214,7 +215,7 @@ class Votes(Question):
     def answer(self, mechanism: Any, dataset: datasets.Dataset) -> NDArray[np.float64]:
         if not len(dataset):  # No record is of a declared class, which must not show.
             return np.zeros(len(self.classifiers))
-        predictions, judge = [], classifier.QuickClassifier(*self.data, 0)
+        predictions, judge = [], classifier.QuickClassifier(*self.data, 0, places_shift=_places_shift(mechanism))
         images = smaller(dataset.images, self.square)
         for weights in self.classifiers:
             judge.restore(weights)
@@ -223,9 +224,19 @@ class Votes(Question):
         return found
 
 
-def feature_batches(dataset: datasets.Dataset, features: Features) -> Batches:
-    """Features [n, D], labels [n] and sizes of units [n] of all records, in chunks."""
-    of = tf.function(features, autograph=False)
+def _places_shift(mechanism: Any) -> bool:
+    """Whether neighbouring data sets have the same records at other places: a replaced record leaves places alone."""
+    shift: bool = mechanism.adjacency == "add-or-remove-one"
+    return shift
+
+
+def feature_batches(dataset: datasets.Dataset, features: Features, *, places_shift: bool) -> Batches:
+    """Features [n, D], labels [n] and sizes of units [n] of all records, in chunks.
+
+    With `places_shift`, a record's features are the same, to the bit, wherever in a chunk it is.
+    """
+    shape = (datasets.CHUNK, *dataset.image_shape)
+    of = places.anywhere(features, shape, name="features") if places_shift else tf.function(features, autograph=False)
     for images, labels, sizes in datasets.chunks(dataset):
         yield of(datasets.padded(images, datasets.CHUNK)).numpy()[:len(images)], labels, sizes
 

@@ -129,7 +129,8 @@ def price_for_others(config: SumsConfig, ledger: ledgers.PrivacyLedger) -> dict[
 
 
 _OWNERS = (
-    "{num_owners} data owners keep their records, and no record is with two of them. Before its sums leave an owner's "
+    "{num_owners} data owners keep their records. Each record, and all that is of one patient or other unit, is with "
+    "one of them; what is with two has the guarantee of two records. Before its sums leave an owner's "
     "machine, the owner adds its share of the noise, with {owner_noise:.6g} of the whole's standard deviation. The sum "
     "of {num_honest} shares reaches the noise above, even if {owner_tolerance} of the owners add none, are silent, or "
     "tell others theirs; everybody else follows the protocol, and every owner keeps its own ledger of what it "

@@ -15,6 +15,7 @@ import tensorflow as tf
 from datalens_tf import _validate, rng
 from datalens_tf.data.datasets import CHUNK, Dataset, as_dataset, padded, to_unit
 from datalens_tf.errors import DataError
+from datalens_tf.models.places import anywhere
 from datalens_tf.training.batches import Batches, ShuffledBatches
 from datalens_tf.training.condensed import CONDENSED_TEXT, condensed_classifier, condensed_optimizer
 from datalens_tf.training.fast_precision import ByteDropout, fast_precision
@@ -231,9 +232,10 @@ class QuickClassifier:
       image_shape: (H, W, C), H and W at least 8.
       num_classes: Y.
       seed: seed of initial weights, order and dropout.
+      places_shift: whether an image's class, to the bit, may not depend on where among others the image is.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, seed: int):
+    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, seed: int, places_shift: bool = False):
         self._num_classes, self._seed = num_classes, seed
         layers, seeds = tf.keras.layers, iter(rng.stream(seed, "quick classifier").integers(0, 2**31, size=6).tolist())
 
@@ -256,8 +258,12 @@ class QuickClassifier:
         self._state = [*self._model.trainable_variables, *self._optimizer.variables(), *self._averages]
         self._initial = [variable.numpy() for variable in self._state]
         self._step = tf.function(self._train_step, autograph=False, reduce_retracing=True)
-        self._logits = tf.function(lambda images: self._model(_unit(images), training=False), autograph=False,
-                                   reduce_retracing=True)
+
+        def logits(images):
+            return self._model(_unit(images), training=False)
+
+        self._logits = (anywhere(logits, (CHUNK, *image_shape), name="classifiers") if places_shift else
+                        tf.function(logits, autograph=False, reduce_retracing=True))
 
     def fit(self, images: np.ndarray, labels: np.ndarray, epochs: int) -> None:
         """Forgets everything and learns from images uint8 [n, H, W, C] with labels [n]."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from datalens_tf import rng
 from datalens_tf.accounting import accountants
+from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import VotingConfig
 from datalens_tf.data.datasets import Dataset
 from datalens_tf.data.identity import identity_of
@@ -95,6 +96,7 @@ class Trainer(Interruptible):
           TrainingDivergedError: the student's loss or images are NaN or infinite; charges are kept.
         """
         with exclusive(self.folder.path):
+            self.ledger = PrivacyLedger.open(self.folder.ledger)  # Another trainer may have charged it since.
             return self._run()
 
     def _run(self) -> Student:

@@ -416,7 +416,7 @@ def test_weights_that_are_not_trained_come_out_bit_equal_or_nothing_is_written(t
     gathering, _ = with_statistics(layers.BatchNormalization())
     monkeypatch.setattr(networks.allowed_layers, "check", lambda *args: None)
     monkeypatch.setattr(networks, "_at_prediction", lambda layer, x, seeds: layer(x, training=True))
-    monkeypatch.setattr(networks, "_same_anywhere", lambda *args, **kwargs: True)
+    monkeypatch.setattr(networks, "same_anywhere", lambda *args, **kwargs: True)
     with pytest.raises(InvalidArgumentError, match="'batch_normalization.*moving_mean.*' changed"):
         make(tmp_path / "gathering", model=gathering).fit_dataset(DATA)
     assert not (tmp_path / "gathering/classifier.keras").exists()
@@ -433,6 +433,12 @@ def test_an_images_features_are_the_same_whoever_else_is_there(tmp_path):
     kept = np.arange(20) != 3
     fewer = dataclasses.replace(DATA, images=DATA.images[kept], labels=DATA.labels[kept])
     np.testing.assert_array_equal(inputs(fewer), whole[kept])
+
+
+def test_nobodys_features_have_their_shape(tmp_path):
+    """No record may be of a declared class, and that there is none must not show."""
+    found = networks.extract(extractor(), DATA.images[:0])
+    assert found.shape == (0, 2) and found.dtype == np.float32
 
 
 def test_files_of_models_are_trained_from_their_weights(tmp_path):

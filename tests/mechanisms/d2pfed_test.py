@@ -103,6 +103,7 @@ def test_the_price_is_sigma_over_levels_and_padded_dimension():
 
 @pytest.mark.parametrize("changes, message", [
     (dict(num_levels=1), "num_levels=1 >= 2"), (dict(dimension=0), "dimension=0 >= 1"), (dict(clip=0.0), "clip=0.0"),
+    (dict(num_levels=2**24 // 6 + 2), "num_levels=2796204 <= 2796203, because float32 sums of 6 teachers"),
     (dict(noise_stddev=-1.0), "noise_stddev=-1.0 >= 0"), (dict(vote_threshold=2.0), "vote_threshold=2.0")])
 def test_bad_settings(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):

@@ -111,6 +111,19 @@ def test_adding_or_removing_a_record_changes_the_sum_by_at_most_the_clip_norm():
         assert 0 < np.linalg.norm(change) * RESOLVED.clip_norm / _STEPS <= RESOLVED.clip_norm
 
 
+@pytest.mark.parametrize("filters", [12, 20])
+def test_a_record_that_was_not_drawn_changes_nothing_of_others(filters):
+    """All places shift, by which convolutions of these widths round on some processors."""
+    random = np.random.default_rng(0)
+    images = (255 * (random.random((300, 8, 8, 1)) < 0.1)).astype(np.uint8)
+    gan = PrivateGan(RESOLVED.replace(discriminator_filters=filters, instance_noise=0.0),
+                     as_dataset(images, np.arange(300) % 3, 3, name="sparse"), NoNoise())
+    drawn, blur = np.arange(300), np.zeros((300, 1, 1, 1), np.float32)
+    whole, fewer, alone = (gan.clipped_sum(chosen, blur[chosen]) for chosen in (drawn, drawn[1:], drawn[:1]))
+    np.testing.assert_array_equal(whole - fewer, alone)
+    assert np.any(alone)
+
+
 def test_a_unit_changes_the_sum_by_at_most_the_clip_norm_and_by_its_average_gradient(monkeypatch):
     monkeypatch.setattr("datalens_tf.methods.dp_gan._CHUNK", 8)
     images = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 1)).astype(np.uint8)

@@ -1,14 +1,18 @@
-"""Features of large images are those of their squares' means, and of nothing else."""
+"""Features are those of squares' means and of nothing else, and no removed record changes those of others."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from datalens_tf.data.datasets import as_dataset
 from datalens_tf.facts import DataSpec
 from datalens_tf.mechanisms.correct_counts import CorrectCounts
+from datalens_tf.mechanisms.mean_embedding import MeanEmbedding
 from datalens_tf.methods import sum_questions
+from datalens_tf.models import places
 from datalens_tf.training.classifier import QuickClassifier
 from datalens_tf.training.feature_network import FeatureNetwork
+from datalens_tf.training.untrained_networks import UntrainedNetworks
 
 
 def feature_map(square):
@@ -66,3 +70,49 @@ def test_classifiers_that_choose_see_records_as_small_as_what_they_learned_from(
             mechanism, as_dataset(small.repeat(square, 1).repeat(square, 2), labels, 3)) for square in (1, 2))
     np.testing.assert_array_equal(of_large, of_small)
     assert of_small.tolist() == [2 * (judge.predict(small) == labels).sum() - len(labels)]
+
+
+def sparse_records(count):
+    """Images of few white pixels, whose features in untrained networks are rounded most."""
+    random = np.random.default_rng(5)
+    images = (255 * (random.random((count, 8, 8, 1)) < 0.1)).astype(np.uint8)
+    return as_dataset(images, np.arange(count) % 2, 2, name="few")
+
+
+def without_the_first(records):
+    return as_dataset(records.images[1:], records.labels[1:], 2, name="fewer")
+
+
+@pytest.mark.parametrize("filters", [12, 9])
+def test_a_removed_record_changes_no_features_of_others(filters):
+    """All places shift, by which convolutions of these widths round on some processors."""
+    records = sparse_records(1003)
+    networks = UntrainedNetworks.for_images(records.images / np.float32(255), records.labels, seed=0, num_networks=2,
+                                            filters=filters, clip=0.8)
+    question = sum_questions.Embeddings(features=sum_questions.NetworkMap(networks=networks), num_rows=2)
+    mechanism = MeanEmbedding(noise_multiplier=1.0, adjacency="add-or-remove-one", count_weight=0.5)
+    whole, fewer, alone = (question.answer(mechanism, data) for data in (
+        records, without_the_first(records), as_dataset(records.images[:1], records.labels[:1], 2, name="one")))
+    np.testing.assert_array_equal(whole - fewer, alone)
+    assert 0 < np.linalg.norm(alone[:, :-1]) <= 2**24 == alone[:, -1].sum()
+
+
+@pytest.mark.parametrize("count", [33, 40, 50, 79, 100])
+def test_a_removed_record_changes_no_directions_of_others(count):
+    directions = np.random.default_rng(6).standard_normal((count, 64))
+    points, records = sum_questions.Points(square=1, directions=directions), sparse_records(1003)
+
+    def vectors(data):
+        return np.concatenate([vectors for vectors, _, _ in points.of(data)])
+
+    np.testing.assert_array_equal(vectors(without_the_first(records)), vectors(records)[1:])
+    np.testing.assert_allclose(vectors(records)[0], directions @ (records.images[0].ravel() / 255), rtol=1e-6)
+
+
+@pytest.mark.parametrize("adjacency, asked", [("add-or-remove-one", 1), ("replace-one", 0)])
+def test_classifiers_that_choose_are_asked_whether_places_matter_where_they_shift(monkeypatch, adjacency, asked):
+    seen, same = [], places.same_anywhere
+    monkeypatch.setattr(places, "same_anywhere", lambda *args, name: seen.append(name) or same(*args, name=name))
+    votes = sum_questions.Votes(classifiers=[QuickClassifier((8, 8, 1), 2, 0).weights()], data=DataSpec((8, 8, 1), 2))
+    found = votes.answer(CorrectCounts(num_candidates=1, noise_multiplier=1.0, adjacency=adjacency), sparse_records(9))
+    assert seen == ["classifiers"] * asked and abs(found[0]) <= 9

@@ -134,6 +134,13 @@ def test_the_charge_is_on_disk_before_the_noise_is_drawn_and_the_sum_before_it_i
     assert len(trainer.releases) == 5
 
 
+def test_a_trainer_that_comes_second_knows_what_the_first_has_charged(tmp_path):
+    first, second = (Trainer(CONFIG, tiny.dataset(), tmp_path) for _ in range(2))
+    first.run()
+    second.run()
+    assert second.ledger.charges == first.ledger.charges and second.ledger.spent() == first.ledger.spent() > 0
+
+
 @pytest.mark.parametrize("options", [
     EVERY_STEP, *(pytest.param(options, marks=pytest.mark.slow) for options in (NEVER, IN_FILE, IN_FILE_EVERY_STEP))])
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, reference, options):
