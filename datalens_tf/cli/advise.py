@@ -93,7 +93,10 @@ def expectation(facts: DataFacts, epsilon: float, method: str) -> list[tuple[str
                         "--image_size, unless you can try it.")
     if memory > whole:
         warnings.append("That does not fit into the memory of this machine: choose a smaller --image_size.")
-    rows = [("worth", in_words(found)),
+    worth = "with one class, there is nothing for a classifier to tell apart"
+    if facts.num_classes > 1:
+        worth = in_words(found)
+    rows = [("worth", worth),
             ("nearest run", f"{row.accuracy:.2f} on {row.dataset}, {row.facts}, at epsilon {row.epsilon:g} (real "
                             f"pictures: {row.real_accuracy:.2f})"),
             ("time", f"about {takes}, by that run and the speed of this machine now"),

@@ -47,7 +47,7 @@ def _check(args: argparse.Namespace) -> None:
     config = registry.config_class(choice.method).for_data(
         facts, args.epsilon, {"delta": plans.usual_delta(place, facts.num_records)})
     deltas.check_delta(config, facts.num_records)
-    lines = ["PUBLIC", *_indented(_public(public, facts, config.delta)), "",
+    lines = ["PUBLIC", *_indented(_public(public, facts, config.delta, place)), "",
              "PRIVATE: do not share, it depends on single records", *_indented(_private(public, private)), "",
              "METHOD", *_indented(_method(choice, facts, args.epsilon)), "",
              "NEXT", *_indented([(line, "") for line in _commands(args, place, public)])]
@@ -58,7 +58,7 @@ def _indented(rows: list[tuple[str, str]]) -> list[str]:
     return [f"  {name:<15}{text}" if text else f"  {name}" for name, text in rows]
 
 
-def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float) -> list[tuple[str, str]]:
+def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float, place: str) -> list[tuple[str, str]]:
     """Public facts: they are the same for all data that differ in one record."""
     kinds = f" ({', '.join(public.formats)})" if public.formats else ""
     asked = not public.declared and public.layout in ("arrays", "labels.csv", "parquet")
@@ -66,6 +66,8 @@ def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float) -> li
     found = [("data", f"{_text.without_folders(public.name)}, {public.layout}{kinds}"), ("records", str(facts)),
              ("classes", _listed([_text.printable(name) for name in public.class_names]) + declared),
              ("delta", f"{delta:g}, which is {delta * facts.num_records:.2g}/n")]
+    if not data_registry.has_test(place):
+        found.append(("to test on", "nothing: train with --holdout 0.1, or keep other records for evaluate --dataset"))
     if public.num_slots < public.num_records:
         found.append(("file names", f"{public.num_slots:,} different ones; files of one name share a teacher, so that "
                                     "there can be no more teachers"))
@@ -131,7 +133,7 @@ def _commands(args: argparse.Namespace, place: str, public: surveys.SurveyedFact
     if data_registry.decodes_pictures(place):  # For every folder, because it is private whether a file cannot be read.
         words.append("--skip_unreadable")
     commands = [[*words, "--output_dir", run]]
-    if "test" in public.splits or not public.splits:
+    if data_registry.has_test(place):
         commands.append(["evaluate", "--samples", run, "--quick"])
     return [shlex.join(["datalens", *command]) for command in [
         *commands, ["sample", "--model", run, "--num_samples", "1000", "--output", f"{stem}-samples"],

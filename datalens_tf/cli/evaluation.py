@@ -21,11 +21,11 @@ with epy.lazy_imports():
     import numpy as np
 
     from datalens_tf.config import DataConfig
-    from datalens_tf.data import datasets
+    from datalens_tf.data import datasets, identity
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import cache, charts, comparison, context, evaluate, report
     from datalens_tf.serving import export as exports
-    from datalens_tf.training import callbacks, classifier, progress, results
+    from datalens_tf.training import callbacks, classifier, progress, results, run_folder
 
 
 _VARIED = ("Between seeds the classifier's initial weights, order of records and dropout differ; {}. The generator was "
@@ -100,6 +100,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     source = pathlib.Path(args.samples)
     is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
     config = runs.stored_config(source) if is_run else None
+    sources = runs.read_sources(source) if is_run else {}
     classes = args.classes or (None if config is None else config.classes)
     own = None
     if config is not None:
@@ -111,11 +112,17 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     else:
         raise InvalidArgumentError("Missing --dataset: name the real data to test on, for example --dataset mnist. "
                                    "Only a run folder knows its own.")
+    beside = sources.get("test_dataset") if args.dataset is None else None
+    if own is not None and place != own and not data_registry.has_test(place):  # All of it was not trained on.
+        place, name, beside = own, _text.without_folders(own), place
     share = config.holdout if config is not None and place == own else 0.0
     split = args.split or ("holdout" if share else "test")
     if split == "holdout" and not share:
         raise InvalidArgumentError("Expected --split=holdout for a run that holds records out of its data: train with "
                                    "--holdout, or leave out --split.")
+    if is_run and place == own and split == "test" and beside is None and not data_registry.has_test(place):
+        raise InvalidArgumentError(f"{name} has no test split, and this run held no records out: name records that it "
+                                   "was not trained on with --dataset, or train again with --holdout 0.1.")
     if args.output_dir is None and not is_run:
         raise InvalidArgumentError("Missing --output_dir: name a folder for the results. Only a run folder is one.")
     if args.seeds is not None:
@@ -137,7 +144,6 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         facts = report.RunFacts.read_export(exports.version_folder(source))
 
     synthetic = data_registry.load_dataset(f"npz:{source}") if is_archive else None
-    sources = runs.read_sources(source) if is_run else {}
     data_dir = args.data_dir or sources.get("data_dir")
 
     def load(split, unit=None):
@@ -147,9 +153,16 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
 
     needed = any(metric.needs_train for name, metric in registry.declared().items() if name in args.metrics)
     train, held_out = None, None
-    if needed or split == "holdout":  # Which records share a unit decides which are held out.
+    # Flags that change how the run's own records are read make others of them.
+    is_own = is_run and place == own and not any(
+        (args.classes, args.image_size, args.color, args.unlabelled, args.picture_bits))
+    if needed or split == "holdout" or (is_own and data_registry.has_test_beside(place)):
+        # Which records share a unit decides which are held out.
         train, held_out = datasets.hold_out(load("train", config.unit if config is not None and share else None), share)
-    beside = sources.get("test_dataset") if args.dataset is None else None
+    if train is not None and is_own:
+        _check_records(source, train, name)
+    if not needed and split != "holdout":
+        train = None
     if held_out is not None and split == "holdout":
         test = held_out
     elif beside is not None and own is not None:
@@ -182,6 +195,15 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     if public is None and is_run and folder.resolve() == source.resolve():  # The new results replace earlier ones.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
     return texts
+
+
+def _check_records(run: pathlib.Path, train: datasets.Dataset, name: str) -> None:
+    """Raises InvalidArgumentError where a run's data are other records by now, so that it may know those to test on."""
+    path = run_folder.RunFolder(run).identity
+    if path.is_file() and not identity.same_records(train, path.read_text(encoding="utf-8")):
+        raise InvalidArgumentError(f"{name} has other records to train on than when {run} was trained, which may have "
+                                   "learned from those that are to test on now. Put them back, or name records that it "
+                                   "was not trained on with --dataset.")
 
 
 def _described(facts: report.RunFacts, held_out: bool) -> str:

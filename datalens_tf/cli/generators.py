@@ -143,6 +143,7 @@ def _convert(args: argparse.Namespace) -> None:
     kind = target.suffix.removeprefix(".")
     _validate.require(kind in convert.FORMATS, "--output", args.output,
                       f"to end in .{', .'.join(convert.FORMATS)}: what to convert to")
+    _validate.require(not target.exists(), "--output", args.output, "to be a new file; it is there already")
     options = {} if args.runtime_dir is None else {"runtime_dir": args.runtime_dir}
     if options and kind != "html":
         raise InvalidArgumentError(f"Expected no --runtime_dir: a .{kind} file has none.")

@@ -68,3 +68,13 @@ def encode(identity: Identity) -> str:
 def matches(identity: Identity, text: str) -> bool:
     """Whether a text is this identity, as `encode` or as earlier versions wrote it."""
     return text == encode(identity) or text == json.dumps(identity, default=Fingerprint.checksum)
+
+
+def same_records(dataset: Dataset, text: str) -> bool:
+    """Whether a text, as `encode` or earlier versions wrote it, is of these records, or does not say of which it is."""
+    try:
+        stored = json.loads(text)["checksum"]
+    except (ValueError, KeyError, TypeError):
+        return True
+    found = Fingerprint.of(dataset)
+    return stored in (found.digest(), found.checksum())

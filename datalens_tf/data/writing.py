@@ -1,6 +1,7 @@
 """Synthetic images in the formats that other programs train on. A file or folder appears whole or not at all."""
 
 import contextlib
+import csv
 import io
 import os
 import pathlib
@@ -34,6 +35,9 @@ def format_of(target: pathlib.Path, wanted: str | None) -> str:
     if wanted is None and target.suffix.lower() in _FILES:
         raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a folder for a PNG per image: "
                                    f"--output {target.with_suffix('')}")
+    if found == "npz" and target.exists():
+        raise InvalidArgumentError(f"Expected --output={target} to be a new file, and it is there already: name "
+                                   "another, or remove it.")
     if found != "npz" and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a new or empty folder.")
     return found
@@ -74,9 +78,16 @@ def write_images(target: pathlib.Path, kind: str, images: np.ndarray, labels: np
 
 
 def _write_pictures(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> None:
-    """PNG files `<class>/<number>.png`; classes go by name, or by number where a name does not suit every system."""
+    """PNG files `<class>/<number>.png`; classes go by name, or by number where a name does not suit every system.
+
+    Then `classes.csv` says which number is which class.
+    """
     distinct = len({name.casefold() for name in class_names}) == len(class_names)
     plain = distinct and all(_PLAIN.fullmatch(name) for name in class_names)
+    if not plain:
+        folder.mkdir()
+        with open(folder / "classes.csv", "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("folder", "class"), *enumerate(class_names)])
     for number, (image, label) in enumerate(zip(images, labels)):
         place = folder / (class_names[label] if plain else str(label))
         place.mkdir(parents=True, exist_ok=True)

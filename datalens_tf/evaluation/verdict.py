@@ -44,14 +44,15 @@ def verdict(utility: Mapping[str, Any]) -> str:
     """
     accuracy, found, largest = utility["accuracy_mean"], utility["balanced_accuracy"], utility["largest_class"]
     error = math.sqrt(max(accuracy * (1 - accuracy), 1e-12) / utility["num_test"])
-    ranks = utility["auroc_macro"] > _RANKS
+    luck = _luck(np.asarray(utility["confusion_matrix"]), utility["num_test"])
+    ranks = utility["auroc_macro"] > max(_RANKS, 0.5 + _SURE * luck)
     always = f"always saying {largest['name']!r} is right on {largest['share']:.3f}"
     if accuracy > largest["share"] + _SURE * error:
         told = _worth(found, 1 / sum(area is not None for area in utility["auroc_per_class"]), utility.get("real"))
     elif ranks:
         told = (f"Accuracy hides what was learned: it is {accuracy:.3f}, and {always}. The classifier still tells "
-                f"classes apart: the area under its ROC curve is {utility['auroc_macro']:.3f}, where 0.5 is guessing. "
-                "Choose its threshold on records of your own")
+                f"classes apart: the area under its ROC curve is {utility['auroc_macro']:.3f}, where 0.5 is guessing"
+                f"{'. Choose its threshold on records of your own' if len(utility['auroc_per_class']) == 2 else ''}")
     else:
         told = (f"Of no use for learning: a classifier that learned from these images is right on {accuracy:.3f}, and "
                 f"{always}. It does not tell classes apart: the area under its ROC curve is "
@@ -63,6 +64,16 @@ def verdict(utility: Mapping[str, Any]) -> str:
     if utility["num_test"] < _FEW:
         sentences.append(f"With {utility['num_test']} test records, the accuracy is uncertain by {2 * error:.2f}.")
     return " ".join(sentences)
+
+
+def _luck(confusion: NDArray[np.int64], num_test: int) -> float:
+    """Standard error of the area under the ROC curve of a classifier that guesses, the mean over the classes.
+
+    That of Mann and Whitney's U, 1947. Areas of different classes may go up and down together.
+    """
+    own = confusion.sum(1) * num_test / confusion.sum()
+    own = own[(own > 0) & (own < num_test)]
+    return float(np.sqrt((num_test + 1) / (12 * own * (num_test - own))).mean()) if len(own) else math.inf
 
 
 def _worth(found: float, guessing: float, real: Mapping[str, Any] | None) -> str:

@@ -77,6 +77,9 @@ def stored_config(folder: pathlib.Path) -> MethodConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"Cannot read {folder / 'config.json'}, the settings of the run: {error}.") from error
     except InvalidArgumentError as error:
+        if (folder / "classifier.keras").is_file():
+            raise CheckpointError(f"{folder} has a classifier, which draws no images: use its classifier.keras or "
+                                  "saved_model, or give the --output_dir of `datalens train`.") from error
         raise CheckpointError(f"Damaged {folder / 'config.json'}: {error}") from error
 
 

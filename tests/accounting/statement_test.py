@@ -121,7 +121,7 @@ def test_owners_are_told_what_the_driver_sees_of_them(tolerance):
     assert statement["epsilon_towards_driver"] == pytest.approx(seen, rel=1e-9)
     assert statement["epsilon"] == make()["epsilon"] <= statement["epsilon_towards_driver"]
     text = " ".join(render_text(statement).split())
-    assert "4 data owners keep their records, and no record is with two of them" in text
+    assert "4 data owners keep their records. Each record, and all that is of one patient or other unit, is" in text
     assert "Towards the driver the guarantee is weaker: epsilon = " in text
     assert "data owners" not in render_text(make()) and "epsilon_towards_driver" not in make()
 

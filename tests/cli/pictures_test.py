@@ -86,3 +86,71 @@ def test_choices_must_lead_to_the_images_that_there_are():
     asked.color = "rgb"
     with pytest.raises(InvalidArgumentError, match="color='rgb' to be 'grey'"):
         common.pictures(asked, (10, 9, 1))
+
+
+def pictures(folder, *classes, first=0, count=12):
+    """Grey pictures of these classes, the same for the same numbers."""
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for number in range(first, first + count):
+            pixels = np.random.default_rng([number, *map(ord, name)]).integers(0, 256, (8, 8), np.uint8)
+            PIL.Image.fromarray(pixels).save(folder / name / f"{name}{number}.png")
+    return folder
+
+
+def trained(datalens, data, run, *words):
+    made = datalens("train", "--method=dp_merf", "--dataset", data, "--epsilon=3", "--fit_steps=2", "--num_features=20",
+                    "--image_size=8", "--color=grey", "--output_dir", run, "--no_evaluation", *words)
+    assert made[0] == 0, made
+    return run
+
+
+def test_a_run_is_not_tested_on_pictures_that_it_was_trained_on(tmp_path, datalens, small_protocol):
+    data = pictures(tmp_path / "mine", "cat", "dog")
+    words = "evaluate", "--samples", trained(datalens, data, tmp_path / "run"), "--metrics=utility", "--epochs=1"
+    refused(datalens(*words), "has no test split, and this run held no records out", "--dataset", "--holdout 0.1")
+    for part, first in (("train", 0), ("test", 6)):  # What is missing was said; this makes it, of the same pictures.
+        for name in ("cat", "dog"):
+            (data / part / name).mkdir(parents=True)
+            for number in range(first, first + 6):
+                (data / name / f"{name}{number}.png").rename(data / part / name / f"{name}{number}.png")
+    refused(datalens(*words), "has other records to train on than when", "--dataset")
+
+
+def test_pictures_that_came_later_are_tested_on_whole(tmp_path, datalens, small_protocol):
+    run = trained(datalens, pictures(tmp_path / "mine", "cat", "dog"), tmp_path / "run")
+    later = pictures(tmp_path / "later", "cat", "dog", first=50, count=7)
+    status, _, err = datalens("evaluate", "--samples", run, "--dataset", later, "--metrics=utility", "--epochs=1",
+                                "--output_dir", tmp_path / "report")
+    assert status == 0, err
+    found = json.loads((tmp_path / "report/metrics.json").read_text())["utility"]
+    assert found["num_test"] == 14 and found["dataset"] == "folder:later"
+    assert found["confusion_matrix"][0][0] + found["confusion_matrix"][0][1] in (7, 14, 21)
+
+
+@pytest.mark.parametrize("parts", [("Train", "Test"), ("train", "val"), ("training", "testing", "validation")])
+def test_parts_of_a_data_set_are_not_taken_for_classes(tmp_path, datalens, parts):
+    for number, part in enumerate(parts):
+        pictures(tmp_path / "mine" / part, "cat", "dog", first=50 * number)
+    for words in (["check"], ["train", "--output_dir", tmp_path / "x", "--dataset"]):
+        refused(datalens(*words, tmp_path / "mine"), *parts, "look like parts to train and to test on", "--classes")
+    assert datalens("check", tmp_path / "mine", "--classes", ",".join(parts))[0] == 0
+
+
+def test_a_folder_without_records_to_test_on_is_told_of_before_anything_is_spent(tmp_path, datalens):
+    data = pictures(tmp_path / "mine", "cat", "dog")
+    _, out, _ = datalens("check", data)
+    assert "nothing: train with --holdout 0.1" in out and "evaluate --samples" not in out
+    pictures(data / "both/train", "cat", "dog"), pictures(data / "both/test", "cat", "dog", first=50)
+    _, out, _ = datalens("check", data / "both")
+    assert "--holdout" not in out and "evaluate --samples" in out
+
+
+def test_what_is_there_is_not_written_over(tmp_path, datalens):
+    run, records = trained(datalens, pictures(tmp_path / "mine", "cat", "dog"), tmp_path / "run"), tmp_path / "mine.npz"
+    np.savez(records, x=np.zeros((3, 8, 8)), y=np.zeros(3, int))
+    before = records.read_bytes()
+    refused(datalens("sample", "--model", run, "--num_samples=3", "--output", records), "mine.npz to be a new file")
+    (tmp_path / "notes.html").write_text("mine")
+    refused(datalens("convert", "--model", run, "--output", tmp_path / "notes.html"), "notes.html' to be a new file")
+    assert records.read_bytes() == before and (tmp_path / "notes.html").read_text() == "mine"

@@ -1,5 +1,6 @@
 """What is written is what other programs read."""
 
+import csv
 import os
 import pathlib
 
@@ -46,7 +47,9 @@ def test_png_folders_are_what_keras_reads(images, tmp_path):
     ("T-shirt/top", "Bag"), ("cat", "CAT"), ("..", "dog"), ("cat", "dog."), ("nul\0", "x"), (" a", "b"), ("", "b")])
 def test_classes_whose_names_can_be_no_folders_are_numbered(names, tmp_path):
     write_images(tmp_path / "samples", "png", np.zeros((4, 8, 8, 1), np.uint8), np.arange(4) % 2, names)
-    assert sorted(os.listdir(tmp_path / "samples")) == ["0", "1"] and os.listdir(tmp_path) == ["samples"]
+    assert sorted(os.listdir(tmp_path / "samples")) == ["0", "1", "classes.csv"] and os.listdir(tmp_path) == ["samples"]
+    with open(tmp_path / "samples/classes.csv", encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["folder", "class"], ["0", names[0]], ["1", names[1]]]
 
 
 def test_tfds_folders_are_what_tensorflow_datasets_reads(images, tmp_path):

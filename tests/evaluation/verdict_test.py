@@ -10,7 +10,7 @@ def utility(confusion, auroc, real=None, names=("healthy", "pneumonia")):
     confusion = np.asarray(confusion)
     found = {"accuracy_mean": np.trace(confusion) / confusion.sum(), "auroc_macro": auroc,
              "auroc_per_class": [auroc] * len(confusion), "num_test": int(confusion.sum()),
-             **balanced(confusion, names)}
+             "confusion_matrix": confusion.tolist(), **balanced(confusion, names)}
     return found | ({} if real is None else {"real": {"balanced_accuracy": real}})
 
 
@@ -45,3 +45,19 @@ def test_worth_is_measured_against_the_records(real, opening):
 def test_half_of_what_records_teach_is_of_some_use():
     assert verdict(utility([[650, 350], [350, 650]], 0.7, 0.85)).startswith("Of some use: ")
     assert verdict(utility([[560, 440], [440, 560]], 0.6, 0.95)).startswith("Of little use: ")
+
+
+@pytest.mark.parametrize("size, area, ranks", [
+    (20, 0.58, False), (20, 0.8, True), (72, 0.6, False), (2000, 0.56, True)])
+def test_luck_is_not_taken_for_telling_classes_apart(size, area, ranks):
+    """Of classifiers that guess among two times 20 records, 30 % have an area above 0.55."""
+    told = verdict(utility([[0, size], [0, size]], area))
+    assert told.startswith("Accuracy hides what was learned" if ranks else "Of no use for learning")
+    assert ("Choose its threshold" in told) == ranks
+
+
+def test_many_classes_have_no_threshold_to_choose():
+    confusion = np.zeros((10, 10), int)
+    confusion[:, 0] = 1000
+    told = verdict(utility(confusion, 0.6, names="0123456789"))
+    assert told.startswith("Accuracy hides what was learned") and "threshold" not in told

@@ -150,7 +150,7 @@ def test_how_many_records_there_are_has_no_part_in_the_features_of_one():
         return tf.reshape(images, [count, -1]) * tf.cast(count == 1000, tf.float32)
 
     data = tiny.dataset(1003)
-    found, labels, sizes = zip(*feature_batches(data, features))
+    found, labels, sizes = zip(*feature_batches(data, features, places_shift=True))
     assert [len(rows) for rows in found] == [len(rows) for rows in labels] == [len(rows) for rows in sizes] == [1000, 3]
     np.testing.assert_array_equal(np.concatenate(found), to_unit(data.images).reshape(1003, -1))
 

@@ -162,7 +162,7 @@ def test_features_of_a_record_do_not_depend_on_its_place_among_others():
     def features(images):
         return np.concatenate([rows for rows, *_ in feature_batches(
             as_dataset(images, np.arange(len(images)) % 2, 2),
-            lambda chunk: RandomFourierFeatures.of(chunk, tf.constant(frequencies)))])
+            lambda chunk: RandomFourierFeatures.of(chunk, tf.constant(frequencies)), places_shift=True)])
 
     np.testing.assert_array_equal(features(images)[kept], features(images[kept]))
 

@@ -43,6 +43,8 @@ TABLE = "labels.csv"
 _LOOKED_INTO = 200  # pictures that a survey decodes, to see how bright they are
 _FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
 LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
+# Folders of these names are parts of a data set, unless classes are declared.
+_SPLIT_WORDS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"})
 # What systems and programs leave in folders; hidden files, .DS_Store among them, begin with a dot.
 _SYSTEM_FILES = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "icon\r", "$recycle.bin",
                            "system volume information", "lost+found", "@eadir"})
@@ -197,8 +199,10 @@ def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pi
     else:
         rows, found, layout = _of_folders(name, root, folder, has_splits, declared)
     if not rows:
-        raise DataError(f"{name}: expected one sub-folder of pictures per class, or {TABLE}, found no picture in "
-                        f"{folder}. Pictures without classes need --unlabelled.")
+        loose = sum(not entry.is_dir() for entry in _visible(folder))
+        raise DataError(f"{name}: expected one sub-folder of pictures per class, or {TABLE}, found "
+                        f"{f'{loose:,} files' if loose else 'no picture'} in {folder}"
+                        f"{' itself' if loose else ''}. Pictures without classes need --unlabelled.")
     if declared is not None and not set(declared) & set(found):
         raise DataError(f"{name}: expected one of the declared classes {listed(declared)}, found "
                         f"{listed(found)} in {folder}.")
@@ -242,6 +246,10 @@ def _of_folders(name: str, root: pathlib.Path, folder: pathlib.Path, has_splits:
                 declared: Sequence[str] | None) -> tuple[list[tuple[str, str, str]], tuple[str, ...], str]:
     """Files, classes and names by the sub-folders; all classes; the layout's name."""
     own = _subfolders(folder)
+    if declared is None and not has_splits and len(own) > 1 and _SPLIT_WORDS.issuperset(map(str.lower, own)):
+        raise DataError(f"{name}: {listed(own)} in {folder} look like parts to train and to test on, not like "
+                        "classes. Name them train and test, without others beside them; or, if they are classes, give "
+                        f"--classes {','.join(own)}.")
     found = _subfolders(root / "train") if has_splits and declared is None else own
     strange = sorted(set(own) - set(found))
     if strange:
