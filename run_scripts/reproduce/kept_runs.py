@@ -317,6 +317,7 @@ def all_tables(found: Sequence[Mapping[str, str]]) -> str:
 _TITLES = {paper_tables.ADJACENCY: "Replaced, or added and removed",
            paper_tables.AS_THE_PAPER: "Judged as the paper judges",
            paper_tables.OTHER_BUDGETS: "DataLens+ at other budgets",
+           paper_tables.BEST_VOTES: "DataLens with the best votes",
            paper_tables.NETWORKS: "Released generators, judged by other networks"}
 
 
@@ -330,7 +331,7 @@ def _is_released(row: Mapping[str, str]) -> bool:
 
 
 def _is_posed(row: Mapping[str, str]) -> bool:
-    return row["variant"].endswith(paper_tables.POSED)
+    return row["variant"] == paper_tables.POSED or (_is_released(row) and row["variant"].endswith(paper_tables.POSED))
 
 
 def _is_usual(variant: str) -> bool:

@@ -65,6 +65,8 @@ TEACHERS, STEPS = 400, 150
 
 # Public warp, grain and choice of DataLens' exported images, as docs/research/datalens.md chose them.
 POSED = "posed"
+# DataLens with the best votes that docs/research/datalens.md found.
+BEST_VOTES, SHARED = "votes", "shared latents, no threshold"
 POSES = {"mnist": ("--output_warp=1.5", "--output_grain=0.5", "--output_choices=4"),
          "fashion_mnist": ("--output_warp=0.75", "--output_grain=0.8", "--output_choices=4")}
 
@@ -74,8 +76,8 @@ def cells() -> tuple[Cell, ...]:
     """All runs: those without training, those least likely to change, DataLens last, and colour after grey."""
     grey = (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"), *_grey("datalens", PLUS))
     return (*_posed_checkpoints(), *_released_as_the_paper_judges("paper-short"), *grey, *_as_the_paper_judges(grey),
-            *_adjacencies(), *_other_budgets(), *_judged_checkpoints(), *_released_as_the_paper_judges("paper"),
-            *_variants(), *_colour())
+            *_best_votes(), *_adjacencies(), *_other_budgets(), *_judged_checkpoints(),
+            *_released_as_the_paper_judges("paper"), *_variants(), *_colour())
 
 
 def has_few_teachers(cell: Cell) -> bool:
@@ -162,6 +164,18 @@ def _posed(dataset: str, epsilon: float, seed: int, run: str, classifiers: int =
         name=f"posed_{run.rpartition('/')[2]}", tables=("1",), method="datalens", dataset=dataset, epsilon=epsilon,
         seed=seed, variant=variant, export_of=run, export=POSES[dataset],
         evaluate=(f"--dataset={dataset}", "--metrics=utility", f"--seeds={classifiers}"))
+
+
+def _best_votes() -> Iterator[Cell]:
+    """DataLens whose teachers learn from the latents that they vote on, and whose student follows all of the votes."""
+    for epsilon in BUDGETS:
+        for dataset in GREY:
+            usual = table1.cell("datalens", dataset, epsilon, SEEDS[0], tables=(BEST_VOTES,), variant=SHARED,
+                                flags=(*_ON_DISK, "--shared_latents", "--vote_threshold=none"))
+            shared = dataclasses.replace(usual, name=f"shared_{usual.name}")
+            yield shared
+            yield dataclasses.replace(_posed(dataset, epsilon, SEEDS[0], shared.name, variant=f"{SHARED}, {POSED}"),
+                                      tables=(BEST_VOTES,))
 
 
 def _posed_checkpoints() -> Iterator[Cell]:
