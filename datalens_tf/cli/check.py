@@ -88,6 +88,9 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
     if private.undeclared:
         found.append(("undeclared", f"{private.undeclared:,} records of no declared class keep their place and "
                                     "contribute nothing"))
+    if private.left_out:
+        names = _listed([_text.printable(name) for name in private.left_out])
+        found.append(("left out", f"{names}, because it lies beside the folders that are read"))
     if private.unreadable:
         files = [f"{_text.printable(file)} ({reason})" for file, reason in private.unreadable.items()]
         found.append(("unreadable", f"{len(files):,}: {_listed(files)}. With --skip_unreadable they keep their place "

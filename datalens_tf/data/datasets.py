@@ -1,6 +1,7 @@
 """Labelled images: their form, the checks on them, and the operations that are common to all of them."""
 
 import dataclasses
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from datalens_tf import _files, _validate
 from datalens_tf.data import checks
-from datalens_tf.errors import DataError, InvalidArgumentError
+from datalens_tf.errors import DataError, DataWarning, InvalidArgumentError
 from datalens_tf.settings import (
     COLORS,
     DEFAULT_COLOR,
@@ -457,6 +458,10 @@ def as_dataset(images: ArrayLike, labels: ArrayLike, num_classes: int | None = N
             images[~inside] = 0
             usable = inside if usable is None else inside & usable
         num_classes, class_names = len(classes), classes
+    if num_classes is None and labels.min() > 0:
+        warnings.warn(f"{name}: labels begin at {labels.min()}, so that smaller ones are classes without records, "
+                      "which get images that nothing was learned of. Number the classes from 0.", DataWarning,
+                      stacklevel=2)
     num_classes = int(labels.max()) + 1 if num_classes is None else int(num_classes)
     if num_classes > LARGEST_NUM_CLASSES:
         raise DataError(f"{name}: expected at most {LARGEST_NUM_CLASSES:,} classes, got {num_classes}.")

@@ -56,6 +56,7 @@ class PrivateFacts:
       largest_number: the largest number in some pictures of 16 or 32 bits, and the number that is white; empty where
         none of the first pictures is such.
       unit_sizes: smallest and largest number of records that a unit has; empty where records are units.
+      left_out: names of files beside the classes' folders, and of what is beside those of the splits.
     """
 
     class_counts: tuple[int, ...]
@@ -64,6 +65,7 @@ class PrivateFacts:
     sizes: tuple[tuple[int, int], ...] = ()
     largest_number: tuple[int, ...] = ()
     unit_sizes: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

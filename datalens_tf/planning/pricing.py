@@ -83,7 +83,7 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
         delta = deltas[0]
     relations = sorted({ledger.adjacency for ledger in ledgers})
     _validate.require(len(relations) == 1, "adjacency", relations, "to be one: guarantees of different neighbours do "
-                      "not add up")
+                      "not add up. Both hold; add up the runs of each kind alone")
     units = [charge.unit for ledger in ledgers for charge in ledger.charges]
     accountants = [name for name in accountants if all(name in prices.applicable(unit) for unit in units)]
     _validate.require(bool(accountants), "accountant", ", ".join(ACCOUNTANTS), "to know these releases; use rdp or pld")

@@ -132,3 +132,17 @@ def test_train_understands_a_path_without_its_kind(tmp_path, monkeypatch):
     assert data_registry.located("digits") == "digits"  # A name of data is one.
     assert data_registry.located(f"folder:{pathlib.Path('pictures')}") == f"folder:{tmp_path / 'pictures'}"
     assert data_registry.located("nothing") == "nothing"
+
+
+def test_what_lies_beside_the_classes_is_named(datalens, tmp_path):
+    for part in ("train", "test", "val"):
+        for name in ("cat", "dog"):
+            (tmp_path / "mine" / part / name).mkdir(parents=True)
+            for number in range(3):
+                pixels = np.random.default_rng(number).integers(0, 256, (8, 8), np.uint8)
+                PIL.Image.fromarray(pixels).save(tmp_path / "mine" / part / name / f"{part}{number}.png")
+    (tmp_path / "mine/train/loose.png").write_bytes(b"")
+    told = parts(datalens("check", tmp_path / "mine")[1])
+    assert "loose.png, val, because it lies beside" in told["PRIVATE"]
+    (tmp_path / "mine/train/loose.png").unlink()
+    assert "left out" not in datalens("check", tmp_path / "mine/test")[1]

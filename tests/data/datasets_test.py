@@ -1,6 +1,7 @@
 """Data sets: what is accepted, and what is refused in one line."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from datalens_tf.data.datasets import (
 )
 from datalens_tf.data.partition import user_indices
 from datalens_tf.data.registry import load_dataset
-from datalens_tf.errors import DataError, InvalidArgumentError
+from datalens_tf.errors import DataError, DataWarning, InvalidArgumentError
 from datalens_tf.methods.datalens import DataLensConfig
 from tests.data.records import images_of, refused, write_folder
 
@@ -245,3 +246,14 @@ class TestHoldOut:
         assert "got holdout=0.1 of 9" in refused(hold_out, data, 0.1)
         with pytest.raises(InvalidArgumentError, match="held out before"):
             hold_out(hold_out(data, 0.5)[0], 0.25)
+
+
+def test_labels_that_begin_above_0_are_pointed_out():
+    images = np.zeros((4, 8, 8, 1), np.uint8)
+    with pytest.warns(DataWarning, match="labels begin at 1, so that smaller ones are classes without records"):
+        assert as_dataset(images, np.array([1, 2, 2, 1])).num_classes == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        as_dataset(images, np.array([0, 2, 2, 1]))
+        as_dataset(images, np.array([1, 2, 2, 1]), 3)
+        as_dataset(images, np.array([1, 2, 2, 1]), classes=["a", "b"])

@@ -165,6 +165,10 @@ def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures, unit
         if label in counts and number not in failed:
             counts[label] += 1
     has_splits = listing.root.name == "train" and (listing.root.parent / "test").is_dir()
+    left_out = [] if listing.layout != "class folders" else [
+        entry.name for entry in _visible(listing.root) if not entry.is_dir()]
+    if has_splits:
+        left_out += [entry.name for entry in _visible(listing.root.parent) if entry.name not in SPLITS]
     splits = {"train": listing.root, **({"test": listing.root.parent / "test"} if has_splits else {})}
     return surveys.Survey(
         public=surveys.SurveyedFacts(
@@ -176,7 +180,7 @@ def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures, unit
         private=surveys.PrivateFacts(
             class_counts=tuple(counts.values()), undeclared=undeclared, unit_sizes=surveys.extremes(listing.units),
             unreadable={listing.files[number]: failed[number] for number in sorted(failed)},
-            sizes=(min(sizes), max(sizes)) if sizes else (),
+            sizes=(min(sizes), max(sizes)) if sizes else (), left_out=tuple(left_out),
             largest_number=decoding.largest_number(sources[:_LOOKED_INTO], pictures.bits)))
 
 
