@@ -113,11 +113,12 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         raise InvalidArgumentError("Missing --dataset: name the real data to test on, for example --dataset mnist. "
                                    "Only a run folder knows its own.")
     beside = sources.get("test_dataset") if args.dataset is None else None
-    if own is not None and place != own and not data_registry.has_test(place):  # All of it was not trained on.
-        place, name, beside = own, _text.without_folders(own), place
+    is_whole = False
+    if own is not None and place != own and not data_registry.has_test(place):  # The run has seen none of it.
+        is_whole, place, name, beside = True, own, _text.without_folders(own), place
     share = config.holdout if config is not None and place == own else 0.0
-    split = args.split or ("holdout" if share else "test")
-    if split == "holdout" and not share:
+    split = args.split or ("holdout" if share and not is_whole else "test")
+    if split == "holdout" and (is_whole or not share):
         raise InvalidArgumentError("Expected --split=holdout for a run that holds records out of its data: train with "
                                    "--holdout, or leave out --split.")
     if is_run and place == own and split == "test" and beside is None and not data_registry.has_test(place):

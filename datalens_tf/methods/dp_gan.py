@@ -168,8 +168,9 @@ class PrivateGan(SampledSums, Learner):
         self._sum, self._clip, self._update, self._teach = (tf.function(of, autograph=False) for of in (
             _sum_of_rows, self.mechanism.clip, self._train_critic, self._train_generator))
         # An example's place among the others depends on which of them were drawn.
-        self._rows = places.anywhere(self._rows_of_chunk, (_CHUNK, *dataset.image_shape),
-                           np.arange(_CHUNK, dtype=np.int64) % config.data.num_classes, name="discriminator")
+        self._rows = places.anywhere(
+            self._rows_of_chunk, (_CHUNK, *dataset.image_shape),
+            np.arange(_CHUNK, dtype=np.int64) % config.data.num_classes, name="discriminator")
         self._loss = tf.Variable(0.0)  # of the generator, for steps that do not train it
 
     def variables(self) -> list[tf.Variable]:
