@@ -114,7 +114,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
                                    "Only a run folder knows its own.")
     beside = sources.get("test_dataset") if args.dataset is None else None
     is_whole = False
-    if own is not None and place != own and not data_registry.has_test(place):  # The run has seen none of it.
+    if own is not None and place != own and not data_registry.has_test(place):  # All of it, as with --test_dataset.
         is_whole, place, name, beside = True, own, _text.without_folders(own), place
     share = config.holdout if config is not None and place == own else 0.0
     split = args.split or ("holdout" if share and not is_whole else "test")
