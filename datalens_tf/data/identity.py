@@ -70,11 +70,11 @@ def matches(identity: Identity, text: str) -> bool:
     return text == encode(identity) or text == json.dumps(identity, default=Fingerprint.checksum)
 
 
-def same_records(dataset: Dataset, text: str) -> bool:
-    """Whether a text, as `encode` or earlier versions wrote it, is of these records, or does not say of which it is."""
+def same_records(dataset: Dataset, text: str) -> bool | None:
+    """Whether a text, as `encode` or earlier versions wrote it, is of these records; None where it does not say."""
     try:
         stored = json.loads(text)["checksum"]
     except (ValueError, KeyError, TypeError):
-        return True
+        return None
     found = Fingerprint.of(dataset)
     return stored in (found.digest(), found.checksum())

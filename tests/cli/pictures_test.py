@@ -1,6 +1,7 @@
 """Folders of pictures on the command line: size, colour, and files that cannot be read."""
 
 import json
+import shutil
 
 import numpy as np
 import PIL.Image
@@ -108,6 +109,8 @@ def trained(datalens, data, run, *words):
 def test_a_run_is_not_tested_on_pictures_that_it_was_trained_on(tmp_path, datalens, small_protocol):
     data = pictures(tmp_path / "mine", "cat", "dog")
     words = "evaluate", "--samples", trained(datalens, data, tmp_path / "run"), "--metrics=utility", "--epochs=1"
+    shutil.copytree(data, tmp_path / "copy")
+    refused(datalens(*words, "--dataset", tmp_path / "copy"), "folder:copy has the records that", "was trained on")
     refused(datalens(*words), "has no test split, and this run held no records out", "--dataset", "--holdout 0.1")
     for part, first in (("train", 0), ("test", 6)):  # What is missing was said; this makes it, of the same pictures.
         for name in ("cat", "dog"):
