@@ -32,6 +32,7 @@ from datalens_tf.data.registry import load_dataset
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.mechanisms.noise import NoiseSource, RoundedGaussianNoise, noise_source
 from datalens_tf.methods import registry
+from datalens_tf.models import places
 from datalens_tf.models.critic import Critic
 
 CHECKPOINTS = pathlib.Path(__file__).parents[2] / "checkpoints"
@@ -160,8 +161,9 @@ def with_batch_normalisation(compute):
 
     layers = Critic._layers
     with mock.patch.object(Critic, "_layers", normalised), mock.patch.object(
-            networks, "_same_anywhere", return_value=True), mock.patch.object(
-                networks, "PerExampleGradients", OfTheBatch):
+            places, "same_anywhere", return_value=True), mock.patch.object(
+                networks, "same_anywhere", return_value=True), mock.patch.object(
+                    networks, "PerExampleGradients", OfTheBatch):
         return compute()
 
 
