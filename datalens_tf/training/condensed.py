@@ -4,6 +4,8 @@ Zhao, Mopuri and Bilen, "Dataset condensation with gradient matching", ICLR 2021
 Bilen, "Dataset condensation with differentiable siamese augmentation", ICML 2021, with layers of Keras.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 from datalens_tf import rng
@@ -17,13 +19,37 @@ CONDENSED_TEXT = (
     "they are in colour; ")
 
 
-def condensed_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0) -> tf.keras.Model:
+class InstanceNormalization(tf.keras.layers.Layer):
+    """Keras' `GroupNormalization(-1)` of [B, H, W, C], its moments in float32, in a form that suits bfloat16.
+
+    Keras' layer casts whole images to float32 and back, which makes a step in bfloat16 a fifth longer.
+    """
+
+    def __init__(self, **options: Any):
+        super().__init__(autocast=False, **options)
+
+    def build(self, shape: tf.TensorShape) -> None:
+        self._gamma = self.add_weight("gamma", shape[-1:], tf.float32, "ones", experimental_autocast=False)
+        self._beta = self.add_weight("beta", shape[-1:], tf.float32, "zeros", experimental_autocast=False)
+        super().build(shape)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        precise = tf.cast(inputs, tf.float32)
+        mean = tf.reduce_mean(precise, [1, 2], keepdims=True)
+        variance = tf.reduce_mean(tf.square(precise), [1, 2], keepdims=True) - tf.square(mean)
+        scale = self._gamma * tf.math.rsqrt(tf.maximum(variance, 0.0) + 1e-3)
+        return inputs * tf.cast(scale, inputs.dtype) + tf.cast(self._beta - mean * scale, inputs.dtype)
+
+
+def condensed_classifier(image_shape: tuple[int, int, int], num_classes: int, seed: int = 0,
+                         precision: str = "float32") -> tf.keras.Model:
     """ConvNet-3 of 128 filters, its initial weights and the moves of its training images drawn from the seed.
 
-    Input shape: images [B, H, W, C] in [0, 1], H and W at least 8. Output shape: logits [B, num_classes]. The Keras
-    layers that move images do so unless they are called with `training=False`.
+    Input shape: images [B, H, W, C] in [0, 1], H and W at least 8. Output shape: logits float32 [B, num_classes]. The
+    Keras layers that move images do so unless they are called with `training=False`.
     """
-    layers, seeds = tf.keras.layers, iter(rng.stream(int(seed), "condensed").integers(0, 2**31, size=9).tolist())
+    layers, policy = tf.keras.layers, tf.keras.mixed_precision.Policy(precision)
+    seeds = iter(rng.stream(int(seed), "condensed").integers(0, 2**31, size=9).tolist())
 
     def learned(kind, *args, **options):
         return kind(*args, kernel_initializer=tf.keras.initializers.HeNormal(seed=next(seeds)),
@@ -35,8 +61,8 @@ def condensed_classifier(image_shape: tuple[int, int, int], num_classes: int, se
              layers.RandomBrightness(0.2, value_range=(0, 1), seed=next(seeds))]
     mirrored = layers.RandomFlip("horizontal", seed=next(seeds))
     blocks = [layer for _ in range(BLOCKS) for layer in (
-        learned(layers.Conv2D, FILTERS, 3, padding="same"), layers.GroupNormalization(-1), layers.ReLU(),
-        layers.AveragePooling2D())]
+        learned(layers.Conv2D, FILTERS, 3, padding="same", dtype=policy), InstanceNormalization(dtype=policy),
+        layers.ReLU(dtype=policy), layers.AveragePooling2D(dtype=policy))]
     return tf.keras.Sequential([
         layers.Input(image_shape), *moves, *[mirrored] * (image_shape[2] > 1), layers.Rescaling(4.0, -2.0), *blocks,
         layers.Flatten(), learned(layers.Dense, num_classes)])

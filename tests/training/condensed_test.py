@@ -36,6 +36,22 @@ def test_an_images_numbers_are_normalised_by_its_own_alone():
     np.testing.assert_allclose(model(images, training=False)[:1], model(images[:1], training=False), atol=1e-5)
 
 
+def test_the_normalisation_is_that_of_keras():
+    inputs = tf.constant(np.random.default_rng(0).normal(2, 3, (4, 6, 5, 7)), tf.float32)
+    values = []
+    for layer in (condensed.InstanceNormalization(), tf.keras.layers.GroupNormalization(-1)):
+        layer.build(inputs.shape)
+        layer.set_weights([np.linspace(-1, 2, 7), np.linspace(3, 0, 7)])
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs)
+            weights = [inputs, *layer.trainable_variables]
+            loss = tf.reduce_sum(tf.sin(outputs))
+        values.append([outputs, *tape.gradient(loss, weights)])
+    for own, theirs in zip(*values, strict=True):
+        np.testing.assert_allclose(own, theirs, rtol=1e-4, atol=1e-4)
+
+
 def test_the_seed_decides_weights_and_moves():
     images = np.random.default_rng(0).uniform(size=(4, 16, 16, 3)).astype(np.float32)
     one, again, other = (condensed.condensed_classifier((16, 16, 3), 4, seed)(images, training=True).numpy()

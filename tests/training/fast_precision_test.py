@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.training import classifier
+from datalens_tf.training import classifier, condensed
 from datalens_tf.training.fast_precision import ByteDropout, fast_precision
 
 
@@ -31,10 +31,10 @@ def test_nothing_is_dropped_when_the_network_predicts():
     np.testing.assert_array_equal(ByteDropout(0.9, 0)(values, training=False), values)
 
 
-def test_only_the_long_protocol_is_fast_and_it_says_so(monkeypatch):
-    for known in (classifier.FROZEN, classifier.PAPER_SHORT, classifier.CONDENSED, classifier.RESIDUAL):
+def test_only_the_long_protocols_are_fast_and_they_say_so(monkeypatch):
+    for known in (classifier.FROZEN, classifier.PAPER_SHORT, classifier.RESIDUAL):
         assert known.precision == "float32" and "bfloat16" not in known.text
-    for known in (classifier.PAPER, classifier.PAPER_CELEBA):
+    for known in (classifier.PAPER, classifier.PAPER_CELEBA, classifier.CONDENSED):
         monkeypatch.setattr(classifier, "fast_precision", lambda: "mixed_bfloat16")
         assert known.precision == "mixed_bfloat16" and known.text.endswith(", in bfloat16")
         monkeypatch.setattr(classifier, "fast_precision", lambda: "float32")
@@ -42,13 +42,16 @@ def test_only_the_long_protocol_is_fast_and_it_says_so(monkeypatch):
 
 
 @pytest.mark.skipif(fast_precision() == "float32", reason="this processor does not multiply bfloat16")
-def test_in_bfloat16_the_classifier_learns_what_it_learns_in_float32(tmp_path):
+@pytest.mark.parametrize("network", ["paper", "condensed"])
+def test_in_bfloat16_the_classifier_learns_what_it_learns_in_float32(network, monkeypatch):
+    monkeypatch.setattr(condensed, "FILTERS", 16)
     stream, labels = np.random.default_rng(0), np.arange(2048) % 4
     images = stream.normal(128, 40, (2048, 12, 12, 1)).clip(0, 255).astype(np.uint8)
     for label in range(4):
         images[labels == label, 3 * label:3 * label + 3] |= 128
     slow, fast = (classifier.Protocol(name="short", optimizer="sgd", learning_rate=0.05, batch_size=64, epochs=8,
-                                      num_synthetic=1024, every_epoch=True, fast=fast) for fast in (False, True))
+                                      num_synthetic=1024, every_epoch=True, network=network, fast=fast)
+                  for fast in (False, True))
     results = [classifier.train_on_synthetic(images[:1024], labels[:1024], images[1024:], labels[1024:], 4,
                                              protocol=protocol) for protocol in (slow, fast)]
     np.testing.assert_allclose(results[1].epoch_accuracies[-3:], results[0].epoch_accuracies[-3:], atol=0.04)
