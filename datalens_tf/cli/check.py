@@ -83,6 +83,9 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
         found.append(("sizes", f"width x height from {low[0]} x {low[1]} to {high[0]} x {high[1]}"))
     if private.largest_number:
         found.append(("numbers", _brightness(*private.largest_number)))
+    if private.without_colour and 0 < private.without_colour[0] == private.without_colour[1]:
+        found.append(("colours", "none in the first pictures. If all are black and white, --color grey makes the same "
+                                 "budget go further"))
     if private.unit_sizes:
         found.append(("pictures", f"from {private.unit_sizes[0]:,} to {private.unit_sizes[1]:,} of one unit"))
     if private.undeclared:

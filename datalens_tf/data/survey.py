@@ -55,6 +55,8 @@ class PrivateFacts:
       sizes: smallest and largest (width, height) of the pictures; empty where they are arrays.
       largest_number: the largest number in some pictures of 16 or 32 bits, and the number that is white; empty where
         none of the first pictures is such.
+      without_colour: how many of the first pictures show no colour, and how many these are; empty where grey images
+        are wanted, or records are not files.
       unit_sizes: smallest and largest number of records that a unit has; empty where records are units.
       left_out: names of files beside the classes' folders, and of what is beside those of the splits.
     """
@@ -64,6 +66,7 @@ class PrivateFacts:
     unreadable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     sizes: tuple[tuple[int, int], ...] = ()
     largest_number: tuple[int, ...] = ()
+    without_colour: tuple[int, ...] = ()
     unit_sizes: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()
 

@@ -87,6 +87,19 @@ def test_a_scanners_bits_are_asked_for_where_pictures_are_nearly_black(datalens,
     assert "where 2,047 is white: what is larger is cut off. --picture_bits 12" in parts(out)["PRIVATE"]
 
 
+def test_grey_images_are_proposed_where_no_picture_has_a_colour(datalens, tmp_path):
+    grey = np.random.default_rng(0).integers(0, 256, (9, 9, 1), np.uint8).repeat(3, -1)
+    for name, label in (("a", "cat"), ("b", "dog"), ("c", "dog")):
+        (tmp_path / "scans" / label).mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(grey).save(tmp_path / "scans" / label / f"{name}.jpg")
+    told = parts(datalens("check", tmp_path / "scans", "--image_size=8")[1])
+    assert "colours        none in the first pictures" in told["PRIVATE"] and "--color grey" in told["PRIVATE"]
+    assert "--color" not in told["NEXT"]  # That they have no colours is private.
+    assert "colours" not in datalens("check", tmp_path / "scans", "--image_size=8", "--color=grey")[1]
+    PIL.Image.fromarray(grey // np.array([1, 1, 2], np.uint8)).save(tmp_path / "scans" / "cat" / "a.jpg")
+    assert "colours" not in datalens("check", tmp_path / "scans", "--image_size=8")[1]
+
+
 def test_what_was_measured_is_quoted_if_anything_was(datalens, tmp_path, monkeypatch):
     table = tmp_path / "measured.csv"
     table.write_text("dataset,num_records,num_classes,height,width,channels,epsilon,method,accuracy,real_accuracy,"

@@ -40,7 +40,7 @@ PICTURES = True
 UNITS = True
 
 TABLE = "labels.csv"
-_LOOKED_INTO = 200  # pictures that a survey decodes, to see how bright they are
+_LOOKED_INTO = 200  # pictures that a survey decodes, to see their colours and how bright they are
 _FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
 LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
 # Folders of these names are parts of a data set, unless classes are declared.
@@ -181,7 +181,8 @@ def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures, unit
             class_counts=tuple(counts.values()), undeclared=undeclared, unit_sizes=surveys.extremes(listing.units),
             unreadable={listing.files[number]: failed[number] for number in sorted(failed)},
             sizes=(min(sizes), max(sizes)) if sizes else (), left_out=tuple(left_out),
-            largest_number=decoding.largest_number(sources[:_LOOKED_INTO], pictures.bits)))
+            largest_number=decoding.largest_number(sources[:_LOOKED_INTO], pictures.bits),
+            without_colour=decoding.without_colour(sources[:_LOOKED_INTO]) if shape[2] == 3 else ()))
 
 
 def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pictures, unit: str | None = None

@@ -30,6 +30,7 @@ Source = pathlib.Path | bytes  # A file, or its content.
 
 IN_MEMORY = 2**30  # bytes of images that stay in memory; more are in a file without a name
 _BLOCK = 1024  # pictures that are waited for together
+_COLOURLESS = 4  # No channel is further from another; what JPEG leaves of grey pictures' colours is nearer.
 _WHITE = (255, 255, 255, 255)
 _NUMBERS = ("I", "F")  # Pillow's modes of 16 or 32 bits begin so.
 # EPS starts another program; the others are stubs, which name a format and cannot read it.
@@ -93,6 +94,18 @@ def largest_number(sources: Iterable[Source], bits: int | None = None) -> tuple[
     for _ in _side_by_side(look_into, enumerate(sources)):
         pass
     return tuple(max(column) for column in zip(*found))
+
+
+def without_colour(sources: Iterable[Source]) -> tuple[int, int]:
+    """Number of pictures in which nothing has a colour, as far as 32 x 32 pixels show, and of all that can be read."""
+    colours: list[int] = []
+
+    def look_at(numbered: tuple[int, Source]) -> None:
+        colours.append(int(np.ptp(read(numbered[1], (32, 32, 3)), axis=-1).max()))
+
+    for _ in _side_by_side(look_at, enumerate(sources)):
+        pass
+    return sum(largest <= _COLOURLESS for largest in colours), len(colours)
 
 
 def read_all(sources: Iterable[Source | None], count: int, shape: tuple[int, int, int], bits: int | None = None
