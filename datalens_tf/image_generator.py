@@ -355,7 +355,8 @@ class ImageGenerator:
 
         Raises:
           DataError: records of other classes or sizes than the generator's.
-          InvalidArgumentError: an unknown metric, or the extra `eval` is not installed.
+          InvalidArgumentError: an unknown metric, the records that the generator was trained on, or the extra `eval` is
+            not installed.
         """
         evaluating.require_extra()
         _validate.one_of("effort", effort, evaluations.EFFORTS)
@@ -363,6 +364,9 @@ class ImageGenerator:
         chosen = [name for name, metric in declared_metrics.items() if train is not None or not metric.needs_train]
         test = self._records(images, labels, "test")
         evaluating.check_alike(test, self._image_shape, self.class_names)
+        if run_folder.RunFolder(self._fitted).trained_on(test):
+            raise InvalidArgumentError("Expected other records than those that the generator was trained on, got the "
+                                       "same: keep some out of `fit`, and give them.")
         count = evaluations.EFFORTS[effort].num_synthetic or classifier.FROZEN.num_synthetic
 
         draw, show = self._drawers.for_evaluation(count)

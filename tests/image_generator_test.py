@@ -142,12 +142,18 @@ def test_a_run_resumes_with_its_own_records_alone(run):
 
 @pytest.mark.slow
 def test_it_is_evaluated_on_real_records(run, tmp_path):
-    found = run.evaluate(IMAGES, NAMES, epochs=1, progress=False)
+    found = run.evaluate(IMAGES[1:], NAMES[1:], epochs=1, progress=False)
     assert 0 <= found["utility"]["accuracy_mean"] <= 1 and "accuracy" in str(found)
     with pytest.raises(dl.DataLensError, match="got 'fox'"):
         run.evaluate(IMAGES[:2], ["cat", "fox"], progress=False)
     with pytest.raises(dl.DataLensError, match="one shape"):
         run.evaluate(np.zeros([6, 9, 9, 1], np.uint8), NAMES[:6], progress=False)
+
+
+def test_it_is_not_evaluated_on_the_records_that_it_was_trained_on(run):
+    for generator in (run, dl.load(run._folder)):
+        with pytest.raises(dl.DataLensError, match="Expected other records than those"):
+            generator.evaluate(IMAGES, NAMES, progress=False)
 
 
 def test_a_loaded_run_is_evaluated_on_pictures_that_are_read_as_its_own_were(tmp_path, monkeypatch):
@@ -158,6 +164,7 @@ def test_a_loaded_run_is_evaluated_on_pictures_that_are_read_as_its_own_were(tmp
         PIL.Image.fromarray(picture).save(folder / f"{number}.png")
     (tmp_path / "scans" / "test" / "a" / "damaged.png").write_bytes(b"no picture")
     shutil.copytree(tmp_path / "scans" / "test", tmp_path / "scans" / "train")
+    (tmp_path / "scans" / "test" / "a" / "0.png").unlink()
     dl.fit(tmp_path / "scans", None, "dp_merf", 2.0, run_dir=tmp_path / "run", progress=False, num_features=20,
            fit_steps=2, classes=["a", "b"], image_size=8, color="grey", picture_bits=12, skip_unreadable=True, **TINY)
 

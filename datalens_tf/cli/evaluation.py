@@ -21,7 +21,7 @@ with epy.lazy_imports():
     import numpy as np
 
     from datalens_tf.config import DataConfig
-    from datalens_tf.data import datasets, identity
+    from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import cache, charts, comparison, context, evaluate, report
     from datalens_tf.serving import export as exports
@@ -169,8 +169,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     elif beside is not None and own is not None:
         test = plans.load_test(beside, data_dir, classes, _pictures(args, beside, config, None, False), trained_on=own)
         test = dataclasses.replace(test, name=_text.without_folders(beside))
-        path = run_folder.RunFolder(source).identity
-        if path.is_file() and identity.same_records(test, path.read_text(encoding="utf-8")):
+        if run_folder.RunFolder(source).trained_on(test):
             raise InvalidArgumentError(f"{test.name} has the records that {source} was trained on: name others.")
     else:
         test = load("test")
@@ -203,8 +202,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
 
 def _check_records(run: pathlib.Path, train: datasets.Dataset, name: str) -> None:
     """Raises InvalidArgumentError where a run's data are other records by now, so that it may know those to test on."""
-    path = run_folder.RunFolder(run).identity
-    if path.is_file() and identity.same_records(train, path.read_text(encoding="utf-8")) is False:
+    if run_folder.RunFolder(run).trained_on(train) is False:
         raise InvalidArgumentError(f"{name} has other records to train on than when {run} was trained, which may have "
                                    "learned from those that are to test on now. Put them back, or name records that it "
                                    "was not trained on with --dataset.")

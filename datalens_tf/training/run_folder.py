@@ -14,7 +14,8 @@ from datalens_tf import _checksums, _files, _validate
 from datalens_tf.accounting.delta import check_delta
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import RunSettings, config_digest
-from datalens_tf.data.identity import Identity, encode, matches
+from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.identity import Identity, encode, matches, same_records
 from datalens_tf.errors import CheckpointError, LedgerError
 
 # What a run writes before it has a ledger.
@@ -59,6 +60,10 @@ class RunFolder:
         """Writes the checksums of the files that a finished run hands out."""
         files = [file for path in self.sealed for file in ([path] if path.is_file() else path.rglob("*"))]
         _checksums.write(self.path, [file for file in files if file.is_file()])
+
+    def trained_on(self, dataset: Dataset) -> bool | None:
+        """Whether these are the very records that the run was trained on; None where the folder does not say."""
+        return same_records(dataset, _read_text(self.identity)) if self.identity.is_file() else None
 
     def paid_for(self) -> pathlib.Path | None:
         """Something in the folder that exists only once there is a ledger; None if there is nothing."""
