@@ -27,6 +27,7 @@ _NOT_FLAGS = {"method", "image_shape", "num_classes", "model_digest", "features_
 _GROUPS = {"data": "data", "budget": "privacy budget", "mechanism": "mechanism: what is released, with how much noise",
            "teachers": "teachers", "discriminators": "discriminators", "generator": "generator", "student": "student",
            "training": "training", "speed": "speed and memory, which change no result"}
+_NAME_A_RUN = {"--model", "--samples", "--run_dir", "--ledger"}  # In each command, one of these does.
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
 
 
@@ -109,6 +110,9 @@ class Parser(argparse_flags.ArgumentParser):
         if not word.startswith("-"):
             names = [option.lstrip("-") for option in self._options()]
             near = did_you_mean(word.partition("=")[0], names).replace("mean ", "mean --")
+            for option in self._options():
+                if option in _NAME_A_RUN and pathlib.Path(word).exists():
+                    near = f" Did you mean {option} {word:.200}?"
             self.error(f"Unexpected {word!r:.200}: flags begin with --, and this command takes no such word.{near}")
         flag = word.partition("=")[0]
         why = self.explain_unknown(flag.lstrip("-")) if self.explain_unknown else None

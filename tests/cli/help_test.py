@@ -144,6 +144,15 @@ def test_a_mistake_is_one_line_with_a_way_out(words, said, capsys, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("words, flag", [
+    (["sample", "run", "--output=x.npz"], "--model"), (["evaluate", "run"], "--samples"), (["export", "run"], "--run_dir"),
+    (["convert", "run"], "--model"), (["privacy", "run"], "--ledger"), (["audit", "run"], "--run_dir")])
+def test_a_run_without_its_flag_is_understood(words, flag, capsys, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2 and f"Did you mean {flag} run?" in capsys.readouterr().err
+
+
 def test_nothing_is_meant_by_what_is_far_from_everything(capsys):
     assert cli.main(["xyzzy"]) == 2
     assert "Did you mean" not in capsys.readouterr().err
