@@ -145,8 +145,9 @@ def test_a_mistake_is_one_line_with_a_way_out(words, said, capsys, tmp_path, mon
 
 
 @pytest.mark.parametrize("words, flag", [
-    (["sample", "run", "--output=x.npz"], "--model"), (["evaluate", "run"], "--samples"), (["export", "run"], "--run_dir"),
-    (["convert", "run"], "--model"), (["privacy", "run"], "--ledger"), (["audit", "run"], "--run_dir")])
+    (["sample", "run", "--output=x.npz"], "--model"), (["evaluate", "run"], "--samples"),
+    (["export", "run"], "--run_dir"), (["convert", "run"], "--model"), (["privacy", "run"], "--ledger"),
+    (["audit", "run"], "--run_dir")])
 def test_a_run_without_its_flag_is_understood(words, flag, capsys, tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     monkeypatch.chdir(tmp_path)
