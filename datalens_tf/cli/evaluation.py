@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import pathlib
 import re
 
 from etils import epy
 
-from datalens_tf import _files, _text, _validate
-from datalens_tf.cli import common, running
+from datalens_tf import _files, _validate
+from datalens_tf.cli import common, real_records, running
 from datalens_tf.cli.parser import CLASSES, Command, Parser, read_classes
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.evaluation import registry
-from datalens_tf.methods import plans, runs
+from datalens_tf.methods import runs
 
 with epy.lazy_imports():
     import numpy as np
 
-    from datalens_tf.config import DataConfig
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import cache, charts, comparison, context, evaluate, report
     from datalens_tf.serving import export as exports
-    from datalens_tf.training import callbacks, classifier, progress, results, run_folder
+    from datalens_tf.training import callbacks, classifier, progress, results
 
 
 _VARIED = ("Between seeds the classifier's initial weights, order of records and dropout differ; {}. The generator was "
@@ -98,37 +96,11 @@ def _evaluate(args: argparse.Namespace) -> None:
 def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     """Measures, writes the results, and returns the lines to print."""
     source = pathlib.Path(args.samples)
-    is_run, is_archive = (source / "config.json").is_file(), source.suffix == ".npz"
-    config = runs.stored_config(source) if is_run else None
-    sources = runs.read_sources(source) if is_run else {}
-    classes = args.classes or (None if config is None else config.classes)
-    own = None
-    if config is not None:
-        own, _ = runs.data_of_run(source, config.dataset)
-        place, name = runs.data_of_run(source, config.dataset, args.dataset)
-    elif args.dataset is not None:
-        place = data_registry.located(args.dataset)
-        name = _text.without_folders(place)
-    else:
-        raise InvalidArgumentError("Missing --dataset: name the real data to test on, for example --dataset mnist. "
-                                   "Only a run folder knows its own.")
-    beside = sources.get("test_dataset") if args.dataset is None else None
-    is_whole = False
-    if own is not None and place != own and not data_registry.has_test(place):  # All of it, as with --test_dataset.
-        is_whole, place, name, beside = True, own, _text.without_folders(own), place
-    share = config.holdout if config is not None and place == own else 0.0
-    split = args.split or ("holdout" if share and not is_whole else "test")
-    if split == "holdout" and (is_whole or not share):
-        raise InvalidArgumentError("Expected --split=holdout for a run that holds records out of its data: train with "
-                                   "--holdout, or leave out --split.")
-    if is_run and place == own and split == "test" and beside is None and not data_registry.has_test(place):
-        raise InvalidArgumentError(f"{name} has no test split, and this run held no records out: name records that it "
-                                   "was not trained on with --dataset, or train again with --holdout 0.1.")
-    if args.output_dir is None and not is_run:
+    choice = real_records.chosen(args)
+    if args.output_dir is None and choice.run is None:
         raise InvalidArgumentError("Missing --output_dir: name a folder for the results. Only a run folder is one.")
     if args.seeds is not None:
         _validate.integer("seeds", args.seeds, at_least=1)
-
     if args.output_dir is None:
         folder, state_folder = results.make_results_folder(source), source
     else:
@@ -136,44 +108,16 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         with _files.clear_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
     evaluate.require_extra()
-    protocol = classifier.protocol(args.protocol, place)
+    protocol = classifier.protocol(args.protocol, choice.place)
     effort = context.EFFORTS[args.effort]
+    synthetic = data_registry.load_dataset(f"npz:{source}") if source.suffix == ".npz" else None
     facts = None
-    if is_run:
+    if choice.run is not None:
         facts = report.RunFacts.read(source)
-    elif not is_archive:
+    elif synthetic is None:
         facts = report.RunFacts.read_export(exports.version_folder(source))
-
-    synthetic = data_registry.load_dataset(f"npz:{source}") if is_archive else None
-    data_dir = args.data_dir or sources.get("data_dir")
-
-    def load(split, unit=None):
-        loaded = data_registry.load_dataset(place, data_dir=data_dir, split=split, classes=classes, unit=unit,
-                                            pictures=_pictures(args, place, config, synthetic, place == own))
-        return dataclasses.replace(loaded, name=name)
-
-    needed = any(metric.needs_train for name, metric in registry.declared().items() if name in args.metrics)
-    train, held_out = None, None
-    # Flags that change how the run's own records are read make others of them.
-    is_own = is_run and place == own and not any(
-        (args.classes, args.image_size, args.color, args.unlabelled, args.picture_bits))
-    if needed or split == "holdout" or (is_own and data_registry.has_test_beside(place)):
-        # Which records share a unit decides which are held out.
-        train, held_out = datasets.hold_out(load("train", config.unit if config is not None and share else None), share)
-    if train is not None and is_own:
-        _check_records(source, train, name)
-    if not needed and split != "holdout":
-        train = None
-    if held_out is not None and split == "holdout":
-        test = held_out
-    elif beside is not None and own is not None:
-        test = plans.load_test(beside, data_dir, classes, _pictures(args, beside, config, None, False), trained_on=own)
-        test = dataclasses.replace(test, name=_text.without_folders(beside))
-        if run_folder.RunFolder(source).trained_on(test):
-            raise InvalidArgumentError(f"{test.name} has the records that {source} was trained on: name others.")
-    else:
-        test = load("test")
-    test = datasets.usable_only(test)
+    train, test = real_records.load(choice, args, synthetic, any(
+        metric.needs_train for name, metric in registry.declared().items() if name in args.metrics))
     if synthetic is not None:
         examples = synthetic.images, synthetic.labels
         draw, show, varied = lambda seed: examples, None, "the synthetic images are fixed"
@@ -182,7 +126,7 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
         evaluate.check_alike(test, _image_shape(source), drawers.class_names)
         draw, show = drawers.for_evaluation(effort.num_synthetic or protocol.num_synthetic)
         examples, varied = _examples(drawers), "so do the synthetic images"
-    described = f"Samples from {source.name}" if facts is None else _described(facts, split == "holdout")
+    described = f"Samples from {source.name}" if facts is None else _described(facts, choice.split == "holdout")
     shown.on_plan(f"{len(test):,} real test records of {test.name}", [
         callbacks.Stage("load"), callbacks.Stage("measure"), callbacks.Stage("report", 100.0)])
     result = evaluate.evaluate(
@@ -195,17 +139,10 @@ def _evaluated(args: argparse.Namespace, shown: progress.Progress) -> list[str]:
     shown.on_stage("report")
     public = source if args.output_dir is None else None
     texts = _written(folder, result, facts, examples, public)
-    if public is None and is_run and folder.resolve() == source.resolve():  # The new results replace earlier ones.
+    if public is None and choice.run is not None and folder.resolve() == source.resolve():
+        # The new results replace earlier ones.
         (results.results_folder(source) / results.METRICS).unlink(missing_ok=True)
     return texts
-
-
-def _check_records(run: pathlib.Path, train: datasets.Dataset, name: str) -> None:
-    """Raises InvalidArgumentError where a run's data are other records by now, so that it may know those to test on."""
-    if run_folder.RunFolder(run).trained_on(train) is False:
-        raise InvalidArgumentError(f"{name} has other records to train on than when {run} was trained, which may have "
-                                   "learned from those that are to test on now. Put them back, or name records that it "
-                                   "was not trained on with --dataset.")
 
 
 def _described(facts: report.RunFacts, held_out: bool) -> str:
@@ -286,21 +223,6 @@ def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.
     texts = _written(results.make_results_folder(run), result, facts, _examples(drawers), run)
     return ["Short evaluation; `datalens evaluate` has the full protocol.", *texts,
             result.metrics["utility"]["privacy_note"]]
-
-
-def _pictures(args: argparse.Namespace, place: str, config: DataConfig | None, synthetic: datasets.Dataset | None,
-              is_own: bool) -> datasets.Pictures:
-    """Choices that make real pictures like synthetic images, and bring a run's own data to their form in the run."""
-    shape, num_classes, skip, bits = None, None, args.skip_unreadable, args.picture_bits
-    if config is not None and (is_own or data_registry.decodes_pictures(place)):
-        shape, num_classes, skip = config.image_shape, config.num_classes, skip or config.skip_unreadable
-        bits = config.picture_bits if bits is None else bits
-    elif data_registry.decodes_pictures(place):
-        if synthetic is not None:
-            shape = synthetic.image_shape
-        elif config is None:
-            shape = exports.load_generator(pathlib.Path(args.samples)).image_shape
-    return common.pictures(args, shape, num_classes=num_classes, skip_unreadable=skip, bits=bits)
 
 
 def _compare(args: argparse.Namespace) -> None:
