@@ -334,8 +334,8 @@ class ImageGenerator:
         return (f"<p>{html.escape(self._summary())}</p>"
                 f'<img alt="synthetic images" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
 
-    def evaluate(self, images: Any, labels: Any = None, *, train: tuple[Any, Any] | None = None,
-                 metrics: Sequence[str] | None = None, effort: str = "quick", seeds: int | None = None,
+    def evaluate(self, images: Any, labels: Any = None, *, train: Any = None,
+                 metrics: str | Sequence[str] | None = None, effort: str = "quick", seeds: int | None = None,
                  epochs: int | None = None, progress: bool = True) -> Readable:
         """Measures how useful the images are, on real records that no generator has seen.
 
@@ -343,8 +343,10 @@ class ImageGenerator:
 
         Args:
           images, labels: the real records, as for `fit`; where a path or a name is given, its test split.
-          train: images and labels that the generator was trained on, which some metrics ask for.
-          metrics: names, as `datalens evaluate --help` lists them; None for all that these records are enough for.
+          train: images and labels that the generator was trained on, or a path or name, whose training split is taken.
+            Some metrics ask for them.
+          metrics: one or more names, as `datalens evaluate --help` lists them; None for all that these records are
+            enough for.
           effort: `quick`, `default` or `full`.
           seeds: number of classifiers; None takes the effort's.
           epochs: number of epochs of a classifier; None takes the effort's.
@@ -361,6 +363,8 @@ class ImageGenerator:
         evaluating.require_extra()
         _validate.one_of("effort", effort, evaluations.EFFORTS)
         declared_metrics = metric_registry.declared()
+        pair: tuple[Any, Any] = (train, None) if train is None or arrays.is_place(train) else train
+        metrics = [metrics] if isinstance(metrics, str) else metrics
         chosen = [name for name, metric in declared_metrics.items() if train is not None or not metric.needs_train]
         test = self._records(images, labels, "test")
         evaluating.check_alike(test, self._image_shape, self.class_names)
@@ -372,7 +376,7 @@ class ImageGenerator:
         draw, show = self._drawers.for_evaluation(count)
         with progresses.Progress(detail="normal" if progress else "quiet") as shown:
             result = evaluating.evaluate(
-                draw, None if train is None else self._records(*train, "train"), test,
+                draw, None if train is None else self._records(*pair, "train"), test,
                 show=show, source="Samples of a generator",
                 varied="Between seeds the classifier and the synthetic images differ. The generator was trained once.",
                 effort=evaluations.EFFORTS[effort], metrics=chosen if metrics is None else metrics,
@@ -384,6 +388,9 @@ class ImageGenerator:
     def _records(self, images: Any, labels: Any, split: str) -> datasets.Dataset:
         """Real records of the generator's classes."""
         names, shape = self.class_names, self._image_shape
+        if labels is None and len(names) > 1 and not arrays.is_place(images) and not hasattr(images, "element_spec"):
+            raise InvalidArgumentError("Missing labels: give the class of each image, one of "
+                                       f"{datasets.listed(names)}.")
         if arrays.is_place(images):
             place = data_registry.located(os.fspath(images))
             return data_registry.load_dataset(

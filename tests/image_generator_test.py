@@ -150,6 +150,15 @@ def test_it_is_evaluated_on_real_records(run, tmp_path):
         run.evaluate(np.zeros([6, 9, 9, 1], np.uint8), NAMES[:6], progress=False)
 
 
+def test_what_is_missing_for_an_evaluation_is_said(run):
+    with pytest.raises(dl.DataLensError, match="Missing labels: give the class of each image, one of cat, dog, emu"):
+        run.evaluate(IMAGES[1:], progress=False)
+    with pytest.raises(dl.DataLensError, match="utilty"):
+        run.evaluate(IMAGES[1:], NAMES[1:], metrics="utilty", progress=False)
+    with pytest.raises(dl.DataLensError, match="nowhere"):
+        run.evaluate(IMAGES[1:], NAMES[1:], train="folder:nowhere", progress=False)
+
+
 def test_it_is_not_evaluated_on_the_records_that_it_was_trained_on(run):
     for generator in (run, dl.load(run._folder)):
         with pytest.raises(dl.DataLensError, match="Expected other records than those"):

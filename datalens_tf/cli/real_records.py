@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+import warnings
 
 from etils import epy
 
 from datalens_tf import _text
 from datalens_tf.cli import common
 from datalens_tf.config import MethodConfig
-from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.errors import DataLensError, DataWarning, InvalidArgumentError
 from datalens_tf.methods import plans, runs
 
 with epy.lazy_imports():
-    from datalens_tf.data import datasets
+    from datalens_tf.data import datasets, identity
     from datalens_tf.data import registry as data_registry
     from datalens_tf.serving import export as exports
     from datalens_tf.training import run_folder
@@ -32,7 +33,7 @@ class Choice:
       config: the run's settings.
       place: of the data whose split is tested on, unless `others` are.
       name: of these data, in results.
-      is_own: whether they are the run's own.
+      own: place of the data that the run was trained on; None for images of another origin.
       split: `test`, or `holdout` for what the run held out.
       others: place of other data to test on instead of a split; None for none.
       data_dir: folder of TensorFlow Datasets.
@@ -42,10 +43,15 @@ class Choice:
     config: MethodConfig | None
     place: str
     name: str
-    is_own: bool
+    own: str | None
     split: str
     others: str | None
     data_dir: str | None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the splits are those of the run's own data."""
+        return self.place == self.own
 
     @property
     def share(self) -> float:
@@ -56,6 +62,9 @@ class Choice:
 def chosen(args: argparse.Namespace) -> Choice:
     """The records that the flags ask for; raises InvalidArgumentError where a generator may have learned from them."""
     source = pathlib.Path(args.samples)
+    if source.is_file() and source.suffix != ".npz":
+        raise InvalidArgumentError(f"Expected --samples={source} to be an .npz file with x and y, a run folder, or a "
+                                   "SavedModel that `datalens export` wrote.")
     if not (source / "config.json").is_file():
         if args.dataset is None:
             raise InvalidArgumentError("Missing --dataset: name the real data to test on, for example --dataset mnist. "
@@ -63,7 +72,7 @@ def chosen(args: argparse.Namespace) -> Choice:
         if args.split == "holdout":
             raise _holds_none_out()
         place = data_registry.located(args.dataset)
-        return Choice(run=None, config=None, place=place, name=_text.without_folders(place), is_own=False, split="test",
+        return Choice(run=None, config=None, place=place, name=_text.without_folders(place), own=None, split="test",
                       others=None, data_dir=args.data_dir)
     config, sources = runs.stored_config(source), runs.read_sources(source)
     own, own_name = runs.data_of_run(source, config.dataset)
@@ -71,8 +80,8 @@ def chosen(args: argparse.Namespace) -> Choice:
     others = sources.get("test_dataset") if args.dataset is None else None
     if place != own and not data_registry.has_test(place):  # All of it is tested on.
         place, name, others = own, own_name, place
-    choice = Choice(run=source, config=config, place=place, name=name, is_own=place == own, split="test",
-                    others=others, data_dir=args.data_dir or sources.get("data_dir"))
+    choice = Choice(run=source, config=config, place=place, name=name, own=own, split="test", others=others,
+                    data_dir=args.data_dir or sources.get("data_dir"))
     could_hold = choice.share > 0 and (args.dataset is None or others is None)
     split = args.split or ("holdout" if could_hold else "test")
     if split == "holdout" and not could_hold:
@@ -105,6 +114,16 @@ def load(choice: Choice, args: argparse.Namespace, synthetic: datasets.Dataset |
             pictures=_pictures(args, choice.place, choice.config, synthetic, choice.is_own))
         return dataclasses.replace(loaded, name=choice.name)
 
+    def read_own() -> datasets.Dataset | None:
+        if choice.config is None or choice.own is None or runs.is_elsewhere(choice.config):
+            return None
+        try:
+            return data_registry.load_dataset(
+                choice.own, data_dir=choice.data_dir, split="train", classes=choice.config.classes,
+                pictures=_pictures(args, choice.own, choice.config, None, True))
+        except DataLensError:  # They are not here any more, or flags are for the other data.
+            return None
+
     as_trained = choice.is_own and not any(getattr(args, flag) for flag in _HOW_ANOTHER)
     train, held_out = None, None
     if needs_train or choice.split == "holdout" or (as_trained and data_registry.has_test_beside(choice.place)):
@@ -127,7 +146,20 @@ def load(choice: Choice, args: argparse.Namespace, synthetic: datasets.Dataset |
             raise InvalidArgumentError(f"{test.name} has the records that {choice.run} was trained on: name others.")
     else:
         test = read("test")
+    learned_from = train if choice.is_own and choice.others is None else read_own()
+    if learned_from is not None and choice.split == "test":
+        _check_apart(learned_from, test, choice.run)
     return train if needs_train or choice.split == "holdout" else None, datasets.usable_only(test)
+
+
+def _check_apart(train: datasets.Dataset, test: datasets.Dataset, run: pathlib.Path | None) -> None:
+    """Refuses test records if most were trained on, and warns of fewer, which may be there by chance."""
+    count, tested = identity.num_shared(train, test), len(datasets.usable_only(test))
+    told = f"{count:,} of {tested:,} images of {test.name} are among those that {run} was trained on"
+    if 2 * count > tested:
+        raise InvalidArgumentError(f"{told}: name others.")
+    if count:
+        warnings.warn(f"{told}, so what is measured on them may flatter it.", DataWarning, stacklevel=2)
 
 
 def _holds_none_out() -> InvalidArgumentError:

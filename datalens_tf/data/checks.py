@@ -1,16 +1,19 @@
 """Checks of arrays of images, labels and users; each refusal says how to convert what was given."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from datalens_tf import _files
-from datalens_tf.errors import DataError
+from datalens_tf.errors import DataError, DataWarning
 from datalens_tf.settings import COLORS, LARGEST_IMAGE, LARGEST_NUM_CLASSES, SMALLEST_SIDE
 
 _LONGEST_NAME = 1024  # bytes of a user's name
+_FIRST = 1000  # images, of which none may be white
+_ROUNDED = 0.01  # beyond 0 and 1, by arithmetic with floats
 
 
 def checked_images(images: ArrayLike, name: str) -> NDArray[Any]:
@@ -23,14 +26,19 @@ def checked_images(images: ArrayLike, name: str) -> NDArray[Any]:
     if images.ndim == 3:
         images = images[..., np.newaxis]
     if images.dtype == np.uint8:
+        if images[:_FIRST].max() == 1:
+            warnings.warn(f"{name}: the first images have no number above 1 of 255, so they are nearly black. If 1 is "
+                          "white, images * 255 converts them.", DataWarning, stacklevel=2)
         return images
     low, high = images.min(), images.max()
     if np.isnan(low):
         raise DataError(f"{name}: expected finite images, got NaN.")
     if not 0 <= low <= high <= 1:
-        convert = ("images / 255 converts them, or images.astype('uint8') whole numbers" if 0 <= low <= high <= 255 else
+        convert = ("images.clip(0, 1) undoes what rounding added" if -_ROUNDED <= low <= high <= 1 + _ROUNDED else
+                   "images / 255 converts them, or images.astype('uint8') whole numbers" if 0 <= low <= high <= 255 else
                    "(images + 1) / 2 converts them" if -1 <= low <= high <= 1 else
-                   "subtract the lowest number of their kind, and divide by its range, whatever these records have")
+                   "(images - low) / (high - low) converts them, where low and high are what such images can have, not "
+                   "what these have")
         raise DataError(f"{name}: expected float images in [0, 1], got values from {low:g} to {high:g}: {convert}.")
     return images.astype(np.float32, copy=False)
 
@@ -39,9 +47,10 @@ def check_images(header: _files.ArrayHeader, name: str) -> None:
     """Raises DataError where shape or type cannot be that of images; known before anything is unpacked."""
     shape = list(header.shape)
     if header.dtype != np.uint8 and header.dtype.kind != "f":
-        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}: "
-                        "images.astype('uint8') converts whole numbers from 0 to 255, and images / 4095 those of a "
-                        "scanner with 12 bits.")
+        convert = ("images * numpy.uint8(255) converts them." if header.dtype.kind == "b" else
+                   "images.astype('uint8') converts whole numbers from 0 to 255, and images / 4095 those of a scanner "
+                   "with 12 bits.")
+        raise DataError(f"{name}: expected images of dtype uint8, or float in [0, 1], got {header.dtype}: {convert}")
     if len(shape) not in (3, 4):
         raise DataError(f"{name}: expected images of shape [n, H, W, C] or [n, H, W], got {shape}.")
     if not header.nbytes:
@@ -87,7 +96,8 @@ def checked_labels(labels: ArrayLike, num_records: int, num_classes: int | None,
     if labels.min() < 0:
         raise DataError(f"{name}: expected labels >= 0, got {labels.min()}.")
     if num_classes is not None and labels.max() >= num_classes:
-        raise DataError(f"{name}: expected labels in [0, {num_classes}), got {labels.max()}.")
+        convert = ": labels - 1 numbers them from 0" if labels.min() > 0 and labels.max() == num_classes else ""
+        raise DataError(f"{name}: expected labels in [0, {num_classes}), got {labels.max()}{convert}.")
     if labels.max() >= LARGEST_NUM_CLASSES:
         raise DataError(f"{name}: expected labels below {LARGEST_NUM_CLASSES:,}, got {labels.max()}.")
     # Where the number of classes is known, all records may be of a single class: that is no reason to refuse them.

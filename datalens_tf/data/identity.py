@@ -8,12 +8,12 @@ records without a key, so anyone who has it and all records but one can test gue
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from datalens_tf.data.datasets import Dataset
+from datalens_tf.data.datasets import Dataset, usable_only
 
 
 class Fingerprint:
@@ -68,6 +68,15 @@ def encode(identity: Identity) -> str:
 def matches(identity: Identity, text: str) -> bool:
     """Whether a text is this identity, as `encode` or as earlier versions wrote it."""
     return text == encode(identity) or text == json.dumps(identity, default=Fingerprint.checksum)
+
+
+def num_shared(known: Dataset, asked: Dataset) -> int:
+    """Number of the second data set's usable images that are among those of the first, to the bit."""
+    def digests(dataset: Dataset) -> Iterator[bytes]:
+        return (hashlib.sha256(np.ascontiguousarray(image).data).digest() for image in usable_only(dataset).images)
+
+    seen = set(digests(known))
+    return sum(digest in seen for digest in digests(asked))
 
 
 def same_records(dataset: Dataset, text: str) -> bool | None:

@@ -84,6 +84,10 @@ def read_result(folder: pathlib.Path) -> Result:
         statement = verification.run_statement(folder)
     if statement.get("private") is False:  # A run that admits this may stand beside others, as epsilon = infinity.
         statement = statement | {"epsilon": sys.float_info.max}
+    missing = [name for name in (*_TEXTS, *_NUMBERS) if name not in statement]
+    if missing:
+        raise DataError(f"{folder}: privacy.json states no {', '.join(missing)}, so it cannot be compared with others. "
+                        "docs/reference/metrics.md has an example.")
     for name in (*_TEXTS, *_NUMBERS):
         try:
             if name in _NUMBERS:
@@ -100,7 +104,8 @@ def read_result(folder: pathlib.Path) -> Result:
     try:
         protocol = utility["protocol_name"]
         if not utility["follows_protocol"]:
-            protocol += f", but {utility['num_synthetic']} images and {utility['epochs']} epochs"
+            unequal = "" if utility.get("uniform_labels", True) else " of unequal classes"
+            protocol += f", but {utility['num_synthetic']} images{unequal} and {utility['epochs']} epochs"
         quality, thirteen = metrics.get("quality", {}), metrics.get("classifiers", {})
         others = {
             "average of 13": thirteen["average"]["synthetic"] if thirteen else None,

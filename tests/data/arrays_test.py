@@ -44,7 +44,7 @@ def test_labels_of_known_classes_are_names_or_places(labels):
     (IMAGES.transpose(0, 3, 1, 2), LABELS, r"channels come first: images.transpose\(0, 2, 3, 1\)"),
     (IMAGES.astype(np.float32), LABELS, r"from 0 to 255: images / 255 converts them, or images.astype\('uint8'\)"),
     (IMAGES / 127.5 - 1, LABELS, r"\(images \+ 1\) / 2 converts them"),
-    (IMAGES * 300.0, LABELS, "of their kind"),
+    (IMAGES * 300.0, LABELS, "where low and high are what such images can have"),
     (IMAGES.astype(int), LABELS, r"got int64: images.astype\('uint8'\)"),
     (IMAGES, np.eye(3)[LABELS], r"labels.argmax\(1\)"),
     (IMAGES, LABELS[:, None], r"labels.reshape\(-1\)"),

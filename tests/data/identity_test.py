@@ -1,12 +1,13 @@
 """A run knows its records by a hash that nobody can imitate, and runs of earlier versions by what they stored."""
 
+import dataclasses
 import json
 import zlib
 
 import numpy as np
 import pytest
 
-from datalens_tf.data.identity import Fingerprint, encode, matches
+from datalens_tf.data.identity import Fingerprint, encode, matches, num_shared
 from datalens_tf.errors import CheckpointError
 from datalens_tf.training.trainer import Trainer
 from tests.training import tiny
@@ -44,6 +45,16 @@ def with_the_same_checksum(data):
         rest, bits = rest ^ column, bits ^ combination
     images[100:104] ^= np.frombuffer(bits.to_bytes(4, "big"), np.uint8)
     return images.reshape(data.images.shape)
+
+
+def test_shared_images_are_counted_in_any_order():
+    data, tested = tiny.dataset(8), tiny.dataset(8)
+    tested.images[:5] = data.images[[7, 1, 1, 0, 2]]
+    tested.images[5:] = 255 - data.images[5:]
+    assert num_shared(data, tested) == 5 and num_shared(data, data) == 8
+    usable = np.arange(8) != 1
+    assert num_shared(dataclasses.replace(data, usable=usable), tested) == 3
+    assert num_shared(data, dataclasses.replace(tested, usable=usable)) == 4
 
 
 def test_a_run_is_not_continued_with_records_made_to_have_the_same_checksum(tmp_path):

@@ -116,6 +116,14 @@ def test_rows_without_their_guarantee_are_refused(tmp_path, missing, value):
         read_result(folder(tmp_path, "run", statement={missing: value}))
 
 
+def test_all_that_a_statement_lacks_is_named_at_once(tmp_path):
+    place = folder(tmp_path, "run", utility={"follows_protocol": False, "uniform_labels": False})
+    assert " images of unequal classes and " in table([read_result(place)])[0]["protocol"]
+    (place / "privacy.json").write_text('{"method": "mine", "delta": 1e-5}')
+    with pytest.raises(DataError, match="states no accountant, adjacency, epsilon, so it cannot be compared"):
+        read_result(place)
+
+
 @pytest.mark.parametrize("statement", [
     {"epsilon": -1.0}, {"epsilon": float("nan")}, {"epsilon": float("inf")}, {"epsilon": 10**400}, {"delta": 2}])
 def test_guarantees_that_nothing_can_have_are_refused(tmp_path, statement):

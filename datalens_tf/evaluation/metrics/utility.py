@@ -123,8 +123,12 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
     """
     _validate.require(len(seeds) > 0, "seeds", tuple(seeds), "to name at least one seed")
 
+    uniform = True
+
     def trained(seed):
+        nonlocal uniform
         images, labels = draw(seed)
+        uniform = uniform and _is_uniform(labels, test.num_classes)
         if protocol.name == FROZEN.name:
             as_dataset(images, labels, test.num_classes, name="synthetic data")
             return train_or_recall(images, labels, test, cache, epochs=epochs, seed=seed, callbacks=callbacks)
@@ -148,13 +152,20 @@ def evaluate_draws(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], test: D
         "epochs": first.epochs,
         "protocol": protocol.text,
         "protocol_name": protocol.name,
-        "follows_protocol": first.epochs == protocol.epochs and first.num_synthetic == protocol.num_synthetic,
+        "uniform_labels": uniform,
+        "follows_protocol": (first.epochs == protocol.epochs and first.num_synthetic == protocol.num_synthetic
+                             and uniform),
         "class_names": list(test.class_names),
         "confusion_matrix": confusion.tolist(),
         **balanced(confusion, test.class_names),
         **roc_curves(test, [result.probabilities for result in results]),
         "privacy_note": PRIVACY_NOTE,
     }
+
+
+def _is_uniform(labels: np.ndarray, num_classes: int) -> bool:
+    """Whether all classes have as many labels, to within a tenth of what each would have."""
+    return bool(np.ptp(np.bincount(np.ravel(labels), minlength=num_classes)) <= max(1, len(labels) / num_classes / 10))
 
 
 def confusion_matrix(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

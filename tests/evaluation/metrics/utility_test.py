@@ -49,7 +49,7 @@ def test_real_digits_teach_the_digits(digits):
 def test_real_digits_teach_other_networks(digits, tmp_path, name):
     train, test = digits
     result = train_on_synthetic(train.images, train.labels, test.images, test.labels, 10, epochs=8, state_dir=tmp_path,
-                                protocol=dataclasses.replace(protocol(name, "digits"), batch_size=32))
+                                protocol=dataclasses.replace(protocol(name, "digits"), batch_size=32, fast=False))
     assert result.accuracy > 0.7 and len(result.epoch_accuracies) == 8
     assert result.accuracy == pytest.approx(result.epoch_accuracies[-1], abs=1e-6)
 
@@ -111,6 +111,15 @@ def test_metrics_of_several_seeds(digits):
     assert not metrics["follows_protocol"]
     assert "not" in metrics["privacy_note"] and "last epoch" in metrics["protocol"]
     assert evaluated(train.images[:300], train.labels[:300], test, epochs=1)["accuracy_std"] is None
+
+
+def test_labels_that_are_not_uniform_do_not_follow_a_protocol(digits):
+    train, test = digits
+    short = dataclasses.replace(FROZEN, num_synthetic=300)
+    even = np.concatenate([np.flatnonzero(train.labels == label)[:30] for label in range(10)])
+    for chosen, uniform in ((even, True), (np.r_[even[:280], even[:20]], False)):
+        found = evaluated(train.images[chosen], train.labels[chosen], test, protocol=short)
+        assert found["follows_protocol"] == found["uniform_labels"] == uniform
 
 
 def test_the_papers_protocol_continues_where_it_was_interrupted(digits, tmp_path):
