@@ -50,7 +50,7 @@ def verdict(utility: Mapping[str, Any]) -> str:
     if accuracy > largest["share"] + _SURE * error:
         told = _worth(found, 1 / sum(area is not None for area in utility["auroc_per_class"]), utility.get("real"))
     elif ranks:
-        told = (f"Accuracy hides what was learned: it is {accuracy:.3f}, and {always}. The classifier still tells "
+        told = (f"Accuracy says little here: it is {accuracy:.3f}, and {always}. The classifier still tells "
                 f"classes apart: the area under its ROC curve is {utility['auroc_macro']:.3f}, where 0.5 is guessing"
                 f"{'. Choose its threshold on records of your own' if len(utility['auroc_per_class']) == 2 else ''}")
     else:

@@ -48,8 +48,8 @@ _LEARNING = "training"
 _IMAGES = {_LEARNING: "", "looking": ", images to look at", "looking, moved": ", images to look at, still moved"}
 _ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
 _DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
-         "tfds:cifar10_jpeg": "CIFAR-10 (JPEG)", "celeba_gender": "CelebA-Gender",
-         "celeba_hair": "CelebA-Hair", "places365": "Places365"}
+         "tfds:cifar10_jpeg": "CIFAR-10 (JPEG)", "celeba_gender": "CelebA-Gender (part)",
+         "celeba_hair": "CelebA-Hair (part)", "places365": "Places365 (part)"}
 
 
 def keep(cell: Cell, folder: pathlib.Path, results: pathlib.Path) -> None:
@@ -189,11 +189,18 @@ def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[s
         "sd": f"{statistics.stdev(spread):.4f}" if len(spread) > 1 else "",
         "sd_over": over if len(spread) > 1 else "", "paper": _published(first, measure),
         "minutes": f"{statistics.fmean(minutes):.0f}" if minutes else "",
-        "commit": sorted({run["commit"] for run in runs}), "command": first["command"],
+        "commit": sorted({run["commit"] for run in runs}), "command": _whole(first["command"]),
         "runs": [run["name"] for run in runs]}
     row = {name: " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
            for name, value in cells.items()}
     return row | {"classes": "; ".join(first["classes"])}
+
+
+def _whole(command: str) -> str:
+    """A command line with the flags that name folders, which a kept run leaves out."""
+    made, results = ("EXPORT", " --output_dir=RESULTS") if command.startswith("datalens export") else ("RUN", "")
+    command = re.sub("^datalens (train|export) ", rf"datalens \1 --output_dir={made} ", command)
+    return command.replace("datalens evaluate ", f"datalens evaluate --samples={made}{results} ", 1)
 
 
 def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
@@ -285,7 +292,7 @@ def headline(found: Sequence[Mapping[str, str]]) -> str:
 
 # What the headline says of a method's runs: as they are; posed; posed, and judged as the paper judges.
 _HEADS = {"": "{}", paper_tables.POSED: f"{{}}, {paper_tables.POSED}",
-          paper_tables.AS_THE_PAPER: "judged as the paper judges"}
+          paper_tables.AS_THE_PAPER: f"{{}}, {paper_tables.POSED}, by the paper's protocol"}
 
 
 def _column(row: Mapping[str, str]) -> str | None:

@@ -24,7 +24,7 @@ def test_unequal_classes_do_not_make_an_accuracy():
 def test_an_accuracy_that_hides_failure_and_signal():
     """As measured on chest X-rays: 0.627 where always saying pneumonia has 0.625, and the ranking was good."""
     told = verdict(utility([[2, 232], [1, 389]], 0.867))
-    assert told.startswith("Accuracy hides what was learned: it is 0.627, and always saying 'pneumonia' is right on "
+    assert told.startswith("Accuracy says little here: it is 0.627, and always saying 'pneumonia' is right on "
                            "0.625.") and "0.867" in told and "The weakest class is 'healthy': 0.009" in told
     assert "uncertain by 0.04" in told
 
@@ -52,7 +52,7 @@ def test_half_of_what_records_teach_is_of_some_use():
 def test_luck_is_not_taken_for_telling_classes_apart(size, area, ranks):
     """Of classifiers that guess among two times 20 records, 30 % have an area above 0.55."""
     told = verdict(utility([[0, size], [0, size]], area))
-    assert told.startswith("Accuracy hides what was learned" if ranks else "Of no use for learning")
+    assert told.startswith("Accuracy says little here" if ranks else "Of no use for learning")
     assert ("Choose its threshold" in told) == ranks
 
 
@@ -60,4 +60,4 @@ def test_many_classes_have_no_threshold_to_choose():
     confusion = np.zeros((10, 10), int)
     confusion[:, 0] = 1000
     told = verdict(utility(confusion, 0.6, names="0123456789"))
-    assert told.startswith("Accuracy hides what was learned") and "threshold" not in told
+    assert told.startswith("Accuracy says little here") and "threshold" not in told

@@ -157,7 +157,7 @@ def test_a_best_epoch_stands_beside_a_last_one_and_the_paper_s_number_beside_the
         ("accuracy", "0.5000", ""), ("best_epoch_accuracy", "0.7500", "0.7123")]
     assert "| best epoch accuracy | 0.7500 |" in kept_runs.all_tables(rows)
     copied(tmp_path, "posed_mnist_eps1")
-    assert "| judged as the paper judges |" in (text := kept_runs.headline(kept_runs.rows(tmp_path)))
+    assert "| DataLens, posed, by the paper's protocol |" in (text := kept_runs.headline(kept_runs.rows(tmp_path)))
     assert "| 0.5000 (0.7500) |" in text and text.count("0.5000") == 1
 
 
