@@ -3,7 +3,7 @@
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from datalens_tf import _files
 
@@ -30,6 +30,13 @@ def write(folder: pathlib.Path, files: Iterable[pathlib.Path]) -> None:
       DataLensError: the operating system refuses.
     """
     _files.atomic_write(folder / NAME, text_of(folder, files))
+
+
+def copy(sums: pathlib.Path, folder: pathlib.Path, names: Collection[str]) -> None:
+    """Writes the lines of another folder's checksums for these files; what was changed before still differs."""
+    kept = [line for line in sums.read_text(encoding="ascii").splitlines(keepends=True)
+            if line.partition("  ")[2].rstrip("\n") in names]
+    _files.atomic_write(folder / NAME, "".join(kept))
 
 
 def problems(folder: pathlib.Path, sums: pathlib.Path) -> tuple[list[str], set[str]]:

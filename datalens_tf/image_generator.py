@@ -36,7 +36,7 @@ with epy.lazy_imports():
     from datalens_tf.evaluation import context as evaluations
     from datalens_tf.evaluation import evaluate as evaluating
     from datalens_tf.evaluation import registry as metric_registry
-    from datalens_tf.serving import export
+    from datalens_tf.serving import export, sampling
     from datalens_tf.training import classifier, run_folder
     from datalens_tf.training import progress as progresses
 
@@ -272,6 +272,12 @@ class ImageGenerator:
           InvalidArgumentError: there is no such class, or nothing was fitted.
         """
         names = self._drawers.class_names
+        _validate.integer("n", n, at_least=1, at_most=sampling.MOST_IMAGES)
+        if seed is not None:
+            _validate.integer("seed", seed)
+        if label is not None and np.size(label) == 0:
+            raise InvalidArgumentError(f"Expected label={label!r} to name a class, or several, of "
+                                       f"{datasets.listed(names)}; None is all.")
         labels = None if label is None else np.resize(arrays.places_of(label, names), n)
         draw = self._drawers.looking if looking else self._drawers.training
         drawn, drawn_labels = draw(n, labels=labels, seed=seed)
@@ -417,13 +423,16 @@ class ImageGenerator:
         target = pathlib.Path(path)
         _validate.require(not target.exists(), "path", os.fspath(path), "to be a new folder")
         files = run_folder.RunFolder(self._fitted)
-        sources = [*files.sealed, files.path / _checksums.NAME] if self._is_run else list(self._fitted.iterdir())
+        sources = list(files.sealed) if self._is_run else list(self._fitted.iterdir())
         aside = _files.temporary_sibling(target)
         with _files.clear_os_errors(target), contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, aside, ignore_errors=True)
             aside.mkdir(parents=True)
             for source in filter(pathlib.Path.exists, sources):
                 (shutil.copytree if source.is_dir() else shutil.copy2)(source, aside / source.name)
+            if (files.path / _checksums.NAME).exists():
+                copied = {path.relative_to(aside).as_posix() for path in aside.rglob("*")}
+                _checksums.copy(files.path / _checksums.NAME, aside, copied)
             os.rename(aside, target)
         return target
 

@@ -1,6 +1,7 @@
 """The package as people write Python: one call for every method, and what a fitted generator does."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import sklearn.base
 import datalens_tf as dl
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.auditing.verification import verify
 from datalens_tf.methods.registry import config_class, methods
 from datalens_tf.settings import declared
 
@@ -78,6 +80,20 @@ def test_what_is_saved_may_be_shared_and_loads(run, tmp_path):
         run.save(saved)
     with pytest.raises(dl.DataLensError, match="SavedModel"):
         dl.load(tmp_path)
+
+
+def test_what_is_saved_of_a_released_generator_verifies(tmp_path):
+    saved = dl.load(pathlib.Path(__file__).parents[1] / "checkpoints" / "mnist_plus_eps1").save(tmp_path / "saved")
+    assert not [check.text for check in verify(saved) if check.passed is False]
+
+
+@pytest.mark.parametrize("words, said", [
+    (dict(n=-1, label="cat"), "n=-1 >= 1"), (dict(n="a"), "n='a' to be an integer"),
+    (dict(n=2.5, label="cat"), "n=2.5"), (dict(n=10**12, label="cat"), "n=1000000000000 <="),
+    (dict(n=3, seed=1.5), "seed=1.5"), (dict(n=4, label=[]), "to name a class")])
+def test_a_draw_of_nonsense_is_refused(run, words, said):
+    with pytest.raises(dl.DataLensError, match=said):
+        run.sample(**words)
 
 
 def test_samples_become_tf_data_and_a_folder(run, tmp_path):

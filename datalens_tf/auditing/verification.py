@@ -89,7 +89,10 @@ def verify(path: str | pathlib.Path) -> list[Check]:
         return list(_converted(path))
     if (path / "config.json").exists() or (path / verification.LEDGER).exists():
         return list(_run(path))
-    return list(_export(version_folder(path)))
+    latest = version_folder(path)
+    versions = [latest] if latest == path else sorted(
+        (folder for folder in path.iterdir() if folder.name.isdecimal()), key=lambda folder: int(folder.name))
+    return [check for version in versions for check in _export(version, f" {version.name}" * (len(versions) > 1))]
 
 
 def _run(folder: pathlib.Path) -> Iterator[Check]:
@@ -107,16 +110,16 @@ def _run(folder: pathlib.Path) -> Iterator[Check]:
         yield _check("SavedModel", lambda: _saved_model(folder / "saved_model" / "1"))
 
 
-def _export(version: pathlib.Path) -> Iterator[Check]:
-    """Checks the folder of a SavedModel."""
+def _export(version: pathlib.Path, number: str = "") -> Iterator[Check]:
+    """Checks the folder of a SavedModel; its number is named where there are several."""
     sums = version / "assets.extra" / _checksums.NAME
     found, names = _checksums.problems(version, sums)
     inside = {path.relative_to(version).as_posix() for path in version.rglob("*") if not path.is_dir()}
     found += [f"{name} has no checksum" for name in sorted(inside - names - {f"assets.extra/{_checksums.NAME}"})]
     found += [f"{name} does not belong there" for name in sorted(inside) if not _IN_A_VERSION.fullmatch(name)]
-    yield _files_check("SavedModel, files", found, len(names))
-    yield _check("SavedModel, statement", lambda: _stated(_some(verification.export_statement(version))))
-    yield _check("SavedModel, content", lambda: _saved_model(version))
+    yield _files_check(f"SavedModel{number}, files", found, len(names))
+    yield _check(f"SavedModel{number}, statement", lambda: _stated(_some(verification.export_statement(version))))
+    yield _check(f"SavedModel{number}, content", lambda: _saved_model(version))
 
 
 def _converted(path: pathlib.Path) -> Iterator[Check]:
@@ -283,12 +286,18 @@ def _saved_model(version: pathlib.Path) -> str:
         variables = tf.train.list_variables(str(version / "variables" / "variables"))
     except (OSError, DecodeError, ValueError, tf.errors.OpError) as error:
         raise CheckpointError(f"{version} is damaged: {_text.first_line(error):.200}") from error
-    used = set()
+    used, texts = set(), set()
     for graph in model.meta_graphs:
         for nodes in (graph.graph_def.node, *(function.node_def for function in graph.graph_def.library.function)):
             used |= {node.op for node in nodes}
+            for node in nodes:
+                texts |= set(node.attr["value"].tensor.string_val)
     strange = sorted(used - _OPERATIONS)
     if strange:
         raise CheckpointError(f"it holds operations that no generator of this package has: {', '.join(strange)}.")
+    stated = version / "assets.extra" / verification.STATEMENT
+    described = any("describe" in graph.signature_def for graph in model.meta_graphs)
+    if described and stated.exists() and stated.read_bytes() not in texts:
+        raise CheckpointError("the statement that it answers to `describe` is another one than that beside it.")
     numbers = sum(math.prod(shape) for name, shape in variables if not name.startswith("_CHECKPOINTABLE"))
     return f"{numbers} numbers in variables, and no operation that reaches beyond the model"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.resources
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -39,8 +40,9 @@ def _add_sample_arguments(parser: Parser) -> None:
     parser.add_argument("--retries", type=int, default=10, help="of --server: further tries where a request fails")
     parser.add_argument("--num_samples", type=int, default=None,
                         help="how many; by default one per label in --labels, else 100")
-    parser.add_argument("--labels", type=_labels, default=None, metavar="LABEL,...",
-                        help="classes to draw, names or numbers, in turn; by default all, equally often, at random")
+    parser.add_argument("--labels", type=lambda text: text.split(","), default=None, metavar="LABEL,...",
+                        help="classes to draw, in turn: their names, or numbers from 0 on where no class has a number "
+                             "for its name; by default all, equally often, at random")
     parser.add_argument("--seed", type=int, default=None, help="makes the draw reproducible")
     parser.add_argument("--for", dest="purpose", choices=("training", "looking"), default="training",
                         help="looking: without the grain, rectangles and most moves that some generators add for "
@@ -77,9 +79,10 @@ def _add_convert_arguments(parser: Parser) -> None:
                         help="of a page: the folder `dist` of the npm package onnxruntime-web; by default npm gets it")
 
 
-def _labels(text: str) -> list[int | str]:
-    """`3,dog,4`: numbers or names of classes."""
-    return [int(part) if part.isdecimal() else part for part in text.split(",")]
+def _places(words: Sequence[str], class_names: Sequence[str]) -> np.ndarray:
+    """Places of classes, which go by name; by number, too, if this cannot be taken for a name."""
+    named = any(name.isdecimal() for name in class_names)
+    return arrays.places_of([int(word) if word.isdecimal() and not named else word for word in words], class_names)
 
 
 def _sample(args: argparse.Namespace) -> None:
@@ -91,11 +94,14 @@ def _sample(args: argparse.Namespace) -> None:
     kind = writing.format_of(target, args.format)
     _files.check_writable(target.parent)
     looking = args.purpose == "looking"
+    for name in ("token_file", "model_version"):
+        if getattr(args, name) is not None and not args.server:
+            raise InvalidArgumentError(f"Expected --server with --{name}={getattr(args, name)}.")
     if looking and args.server:
         raise InvalidArgumentError("--for looking is not available with --server: ask it for the signature `looking`.")
     if labels is not None and not args.server:  # Mistakes are reported before the generator is loaded.
         running.check_finished(pathlib.Path(args.model))
-        arrays.places_of(labels, runs.class_names(pathlib.Path(args.model)))
+        _places(labels, runs.class_names(pathlib.Path(args.model)))
     with _progress_bar(count, shown=bool(args.server)) as bar:
         if args.server:
             draw, class_names = _remote_drawer(args, bar.update)
@@ -103,7 +109,7 @@ def _sample(args: argparse.Namespace) -> None:
             drawers = common.drawers(args.model)
             draw, class_names = drawers.looking if looking else drawers.training, drawers.class_names
         if labels is not None:
-            labels = np.resize(arrays.places_of(labels, class_names), count)  # Repeats them cyclically.
+            labels = np.resize(_places(labels, class_names), count)  # Repeats them cyclically.
         x, y = draw(count, labels=labels, seed=args.seed)
     writing.write_images(target, kind, x, y, class_names)
     print(f"{len(x)} samples in {target}")
@@ -112,6 +118,7 @@ def _sample(args: argparse.Namespace) -> None:
 def _remote_drawer(args: argparse.Namespace, progress: Callable[[int], Any]
                    ) -> tuple[Callable[..., tuple[np.ndarray, np.ndarray]], Sequence[str]]:
     """Drawer of a generator on a server."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Errors are told in our own words.
     served = client.Client(args.server, model=args.model, version=args.model_version, timeout=args.timeout,
                            retries=args.retries, progress=progress,
                            token=None if args.token_file is None else common.read_token(args.token_file))
@@ -131,6 +138,7 @@ def _export(args: argparse.Namespace) -> None:
             terms = pathlib.Path(args.license_file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgumentError(f"Cannot read --license_file={args.license_file}: {error}.") from error
+        _validate.require(terms.strip() != "", "--license_file", args.license_file, "to hold text")
     run = common.load_run(pathlib.Path(args.run_dir))
     print(run.export(args.output_dir, version=args.version, step=args.step, license_text=terms,
                      with_metrics=args.with_metrics, output_warp=args.output_warp, output_grain=args.output_grain,

@@ -48,6 +48,7 @@ def _serve(args: argparse.Namespace) -> None:
         _validate.require(name not in folders, "name", name, "to be given once: put NAME= before a folder")
         folders[name] = folder
     _validate.installed("Serving needs", "serving", ("starlette", "uvicorn", "prometheus_client"))
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # Errors are told in our own words.
     models = server.Models(folders)
     served = server.Server(models, host=args.host, port=args.port, grpc_port=args.grpc_port, token=token,
                            names=[name.strip() for name in args.server_names.split(",") if name.strip()])

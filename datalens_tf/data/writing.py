@@ -39,7 +39,8 @@ def format_of(target: pathlib.Path, wanted: str | None) -> str:
         raise InvalidArgumentError(f"Expected --output={target} to be a new file, and it is there already: name "
                                    "another, or remove it.")
     if found != "npz" and target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InvalidArgumentError(f"Expected --output={target} to end in .npz, or to be a new or empty folder.")
+        raise InvalidArgumentError(f"Expected --output={target} to be a new or empty folder, or to end in .npz, and it "
+                                   f"is {'a folder with files' if target.is_dir() else 'a file'}: name another.")
     return found
 
 

@@ -256,6 +256,9 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
                                            "after the last step. Leave out one of them.")
             return self._export_step(directory, version, step, statement["num_records"], terms)
         model = exports.read_metadata(self.folder.generator / "1")
+        if verification.export_statement(self.folder.generator / "1") not in (None, statement):
+            raise CheckpointError(f"The generator in {self.folder.generator} has the privacy statement of another run: "
+                                  "put back the run's own.")
         return exports.copy_export(self.folder.generator / "1", directory, version=version, assets={
             **_statement_files(statement, model, self._ledger(), posing.described(self.config),
                                self._metrics() if with_metrics else None), **terms})

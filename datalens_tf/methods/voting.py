@@ -12,6 +12,7 @@ from etils import epy
 
 from datalens_tf import _validate
 from datalens_tf.config import VotingConfig
+from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.base import RunSynthesizer
 from datalens_tf.settings import positive, setting
 from datalens_tf.training.callbacks import Stage
@@ -110,6 +111,9 @@ class VotedSynthesizer(RunSynthesizer[_Voting]):
 
     def _export_step(self, directory, version, step, num_records, terms) -> pathlib.Path:
         _validate.integer("step", step, at_least=1)
+        if not self.folder.releases.is_dir():
+            raise InvalidArgumentError(f"Expected no step={step}: {self.folder.path} has no stored sums, which are in "
+                                       "the folder private of the machine that trained.")
         releases = checkpoints.ReleaseStore(self.folder.releases)
         student = trainers.replay(self.config, self.config.mechanism(), releases, step, self.student_class)
         paid = [releases.charge(number) for number in range(1, step + 1)]

@@ -72,8 +72,9 @@ class Client:
         self._url, self._model, self._retries, self._progress = address, model, retries, progress
         self._chunk, self._parallel = chunk, parallel
         self._transport = transport(address, model, version, timeout, token)
+        described = self._retried(lambda: self._transport.describe("model.json"))
         try:
-            info = checked_metadata(self.describe("model.json"))
+            info = checked_metadata(_files.parse_json(described))
         except ValueError as error:  # No JSON, or not of a generator.
             raise InvalidArgumentError(
                 f"The model {model} at {address} is no generator of this package: {error}") from error
@@ -156,7 +157,10 @@ class _Rest:
         self._url = f"{url}/v1/models/{quote(model, safe='')}{where}:predict"
 
     def describe(self, name: str) -> str:
-        return self._outputs("describe", {"name": [name]})[0]
+        found = self._outputs("describe", {"name": [name]})
+        if not (isinstance(found, list) and len(found) == 1 and isinstance(found[0], str)):
+            raise ServerError(f"{self._url} answered no description: is it a generator of this package?")
+        return found[0]
 
     def images(self, labels: np.ndarray, seeds: np.ndarray) -> np.ndarray:
         """Asks for PNG files, which are a fifth of the size of the numbers in JSON, and much faster to read."""
@@ -171,7 +175,10 @@ class _Rest:
         try:
             answer = self._session.post(self._url, json={"signature_name": signature, "inputs": inputs},
                                         timeout=self._timeout)
-            content = answer.json()
+            if answer.status_code == 200 or answer.headers.get("Content-Type", "").startswith("application/json"):
+                content = answer.json()
+            else:
+                content = answer.text
         except (self._requests.ConnectionError, self._requests.Timeout) as error:
             raise _TryAgain(f"{type(error).__name__}") from error
         except self._requests.RequestException as error:
@@ -182,7 +189,10 @@ class _Rest:
             raise _TryAgain(f"status {answer.status_code}: {content}")
         if answer.status_code != 200:
             reason = content.get("error", content) if isinstance(content, dict) else content
-            raise InvalidArgumentError(f"{self._url} refuses: {' '.join(str(reason).split())[:500]}.")
+            token = " Give the token that the server asks for." if answer.status_code == 401 else ""
+            raise InvalidArgumentError(f"{self._url} refuses: {' '.join(str(reason).split())[:500]}.{token}")
+        if not isinstance(content, dict) or "outputs" not in content:
+            raise ServerError(f"{self._url} answered no outputs: is it TensorFlow Serving's address?")
         return content["outputs"]
 
 

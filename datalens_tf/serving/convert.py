@@ -5,6 +5,7 @@ signature `from_latents`; all carry the privacy statement. Needs the extra `serv
 """
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import io
@@ -12,10 +13,11 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -30,6 +32,7 @@ from datalens_tf.serving.export import LoadedGenerator
 # onnxruntime-web, published on npm: the library, and the program that it loads.
 _WEB_PACKAGE = "onnxruntime-web@1.30.0"
 _WEB_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
+_NPM_SECONDS = 300  # that a download may take
 _OPSET = 15
 _STATED = ("ledger.jsonl", "privacy.json", "privacy.txt", "model.json", "MODEL_CARD.md", "LICENSE")
 
@@ -56,12 +59,32 @@ def to_tflite(generator: LoadedGenerator) -> bytes:
     """A TensorFlow Lite model that is also a zip archive: the statement and the model card are associated files."""
     function, _ = _function(generator)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], generator.model)
-    data, texts = converter.convert(), stated(generator)
+    with _quietly():
+        data = converter.convert()
+    texts = stated(generator)
     buffer, sums = io.BytesIO(data), converted_checksums(texts, tflite_digest(data))
     with zipfile.ZipFile(buffer, "a") as archive:
         for name, text in (texts | {_checksums.NAME: sums}).items():
             archive.writestr(zipfile.ZipInfo(name), text)
     return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Holds back what libraries write to the file descriptor of stderr, and shows it if they fail."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            written.seek(0)
+            os.write(kept, written.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def to_page(generator: LoadedGenerator, runtime_dir: PathLike | None = None) -> bytes:
@@ -133,14 +156,17 @@ def _runtime(folder: PathLike | None) -> list[bytes]:
         if folder is not None:
             return [(pathlib.Path(folder) / name).read_bytes() for name in _WEB_FILES]
         with tempfile.TemporaryDirectory() as scratch:
-            subprocess.run(["npm", "pack", "--silent", _WEB_PACKAGE], cwd=scratch, check=True, capture_output=True)
+            subprocess.run(["npm", "pack", "--silent", _WEB_PACKAGE], cwd=scratch, check=True, capture_output=True,
+                           text=True, timeout=_NPM_SECONDS)
             (archive,) = pathlib.Path(scratch).glob("*.tgz")
             with tarfile.open(archive) as files:
                 return [_content(files, f"package/dist/{name}") for name in _WEB_FILES]
-    except (OSError, KeyError, ValueError, tarfile.TarError, subprocess.CalledProcessError) as error:
+    except (OSError, KeyError, ValueError, tarfile.TarError, subprocess.SubprocessError) as error:
+        said = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else ""
+        reason = said.splitlines()[-1] if said else str(error)
         where = f"{os.fspath(folder)}" if folder is not None else f"npm, the package {_WEB_PACKAGE}"
-        raise DataLensError(f"Cannot get onnxruntime-web from {where}: {error}. Install npm, or name the package's "
-                            "folder `dist` with --runtime_dir.") from error
+        raise DataLensError(f"Cannot get onnxruntime-web from {where}: {reason.rstrip('.')}. Install npm, or name the "
+                            "package's folder `dist` with --runtime_dir.") from error
 
 
 def _content(archive: tarfile.TarFile, name: str) -> bytes:

@@ -18,7 +18,7 @@ import numpy as np
 from etils import epy
 from numpy.typing import NDArray
 
-from datalens_tf import _validate
+from datalens_tf import _checksums, _validate
 from datalens_tf._files import PathLike, clear_os_errors, did_you_mean, fsync_directory, parse_json, temporary_sibling
 from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import CheckpointError, DataLensError, InvalidArgumentError
@@ -34,6 +34,7 @@ WARMUP = "tf_serving_warmup_requests"  # The name that TensorFlow Serving looks 
 CHECKSUMS = "SHA256SUMS"
 _EXTRA = "assets.extra"  # the folder that TensorFlow Serving sets apart for files of the model's owner
 _LARGEST_METADATA = 2**24  # bytes
+_FOR_PEOPLE = tuple(f"{_EXTRA}/{name} " for name in ("LICENSE", "MODEL_CARD.md"))
 _CHUNK = 500  # images generated at once, which bounds memory
 
 
@@ -129,6 +130,7 @@ def copy_export(source: PathLike, directory: PathLike, *, version: int = 1,
 
     Raises:
       InvalidArgumentError: the version exists.
+      CheckpointError: the source has other files than those that were written.
       DataLensError: the folder cannot be written.
     """
     _validate.integer("version", version, at_least=1)
@@ -141,6 +143,7 @@ def copy_export(source: PathLike, directory: PathLike, *, version: int = 1,
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(source, aside)
+            check_files(aside, named=source)
             saving.clean(aside)  # An earlier version may have written it.
             _add_assets(aside, assets or {})
             _fsync_tree(aside)
@@ -223,6 +226,7 @@ def load_generator(path: PathLike) -> LoadedGenerator:
     """
     path = version_folder(path)
     metadata = read_metadata(path)
+    check_files(path)
     try:
         model = tf.saved_model.load(os.fspath(path))
         loaded = LoadedGenerator(path=path, model=model, **metadata)
@@ -236,6 +240,27 @@ def load_generator(path: PathLike) -> LoadedGenerator:
     if missing:
         raise CheckpointError(f"{path} is not a generator of this package: it has no signature {min(missing)}.")
     return loaded
+
+
+def check_files(version: PathLike, named: PathLike | None = None) -> None:
+    """Compares the files of an exported version with its checksums, which those of older packages lack.
+
+    Terms and cards, which people may have written themselves, may differ.
+
+    Args:
+      version: the folder.
+      named: the folder that an error names, where it is another one.
+
+    Raises:
+      CheckpointError: a file is missing or was changed, so that the statement may be that of another generator.
+    """
+    version = pathlib.Path(version)
+    sums = version / _EXTRA / CHECKSUMS
+    found = [problem for problem in (_checksums.problems(version, sums)[0] if sums.exists() else ())
+             if not problem.startswith(_FOR_PEOPLE)]
+    if found:
+        raise CheckpointError(f"{named or version} was altered, damaged or mixed up ({'; '.join(found[:3])}): copy it "
+                              "again from where it was written.")
 
 
 def read_metadata(path: PathLike) -> dict[str, Any]:

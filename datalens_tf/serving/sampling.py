@@ -12,7 +12,7 @@ from datalens_tf.config import LATENT_DISTRIBUTIONS
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.settings import check_magnitudes
 
-_MOST_IMAGES = 2**27
+MOST_IMAGES = 2**27
 
 
 def sample_from(draw: Callable[[np.ndarray, int | None], np.ndarray], num_classes: int, num_images: int, *,
@@ -27,7 +27,7 @@ def sample_from(draw: Callable[[np.ndarray, int | None], np.ndarray], num_classe
     Raises:
       InvalidArgumentError: labels of another length or range.
     """
-    _validate.integer("num_images", num_images, at_least=1, at_most=_MOST_IMAGES)
+    _validate.integer("num_images", num_images, at_least=1, at_most=MOST_IMAGES)
     if labels is None:
         stream = np.random.default_rng() if seed is None else rng.stream(seed, "labels")
         labels = stream.permutation(np.arange(num_images) % num_classes)

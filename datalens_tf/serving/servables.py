@@ -18,7 +18,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from datalens_tf.errors import CheckpointError
+from datalens_tf.accounting import verification
+from datalens_tf.errors import CheckpointError, DataLensError
+from datalens_tf.serving import export as exports
 from datalens_tf.serving.signatures import MAX_IMAGES, MAX_TEXTS
 
 # Versions are int64, which numbers of so many digits fit. Python refuses to read numbers of thousands of digits.
@@ -81,7 +83,9 @@ class Servable:
 
     @classmethod
     def load(cls, name: str, folder: pathlib.Path) -> "Servable":
-        """Loads a version. Raises CheckpointError if the folder holds no SavedModel."""
+        """Loads a version; raises CheckpointError or LedgerError if it is damaged, or its statement is not true."""
+        exports.check_files(folder)
+        verification.export_statement(folder)
         try:
             proto = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
             functions = dict(tf.saved_model.load(os.fspath(folder)).signatures)
@@ -95,8 +99,9 @@ class Servable:
         definition = self.definition(signature)
         arrays = {key: tf.make_ndarray(value) for key, value in definition.defaults.items()} | dict(inputs)
         if set(arrays) != set(definition.inputs):
-            raise invalid(f"expected inputs {sorted(definition.inputs)} for the signature {signature}, "
-                          f"got {sorted(inputs)}")
+            usual = f", and maybe {sorted(definition.defaults)}," if definition.defaults else ""
+            raise invalid(f"expected inputs {sorted(set(definition.inputs) - set(definition.defaults))}{usual} for the "
+                          f"signature {signature}, got {sorted(inputs)}")
         tensors = {key: tf.constant(value, tf.as_dtype(definition.inputs[key].dtype)) for key, value in arrays.items()}
         try:
             return {key: value.numpy() for key, value in self.functions[signature](**tensors).items()}
@@ -131,7 +136,8 @@ class Models:
       metrics: registry of Prometheus' metrics.
 
     Raises:
-      CheckpointError: there is no version, or one cannot be loaded.
+      CheckpointError: there is no version, or one cannot be loaded, or was changed since it was written.
+      LedgerError: a statement promises more than its ledger.
     """
 
     def __init__(self, folders: Mapping[str, str | os.PathLike], limits: Limits | None = None):
@@ -140,16 +146,20 @@ class Models:
         self._models: dict[str, dict[int, Servable]] = {}
         for name, folder in self._folders.items():
             found = _versions(folder)
+            if (folder / "saved_model.pb").is_file():
+                raise CheckpointError(f"{folder} is one version of a model: give the folder of all its versions, "
+                                      f"{folder.parent}.")
             if not found:
                 raise CheckpointError(f"Found no version of the model {name} in {folder}: expected {folder}/1 or so.")
             self._models[name] = {version: Servable.load(name, path) for version, path in found.items()}
         self.ready = True
-        self._reported: set[str] = set()
+        self._failed: dict[pathlib.Path, tuple[tuple[str, int, int], ...]] = {}  # versions that cannot be loaded
         self._cores = threading.Semaphore(os.cpu_count() or 1)
         self._lock = threading.Lock()
         self._waiting = self._held = 0
         self.metrics = prometheus_client.CollectorRegistry()
-        self._ended = prometheus_client.Counter(
+        # A counter's name would get an end that TensorFlow Serving's does not have.
+        self._ended = prometheus_client.Gauge(
             ":tensorflow:serving:request_count", "Requests for predictions, by how they ended",
             ["model_name", "status"], registry=self.metrics)
         self._latency = prometheus_client.Histogram(
@@ -187,6 +197,9 @@ class Models:
         except Refused as error:
             status = error.code.name
             raise
+        except Exception:
+            status = "INTERNAL"
+            raise
         finally:
             self._ended.labels(known, status).inc()
             self._latency.labels(known).observe((time.monotonic() - start) * 1e6)
@@ -222,17 +235,20 @@ class Models:
     def refresh(self) -> None:
         """Loads versions that are new on disk, and forgets those that are gone; a model keeps at least one.
 
-        A version that cannot be loaded is named once on stderr, and tried again at the next look.
+        A version that cannot be loaded is named on stderr, and tried again when its files are others.
         """
         for name, folder in self._folders.items():
             found, known = _versions(folder), dict(self._models[name])
-            for version in set(found) - set(known):
+            for version in sorted(set(found) - set(known)):
+                state = _state(found[version])
+                if self._failed.get(found[version]) == state:
+                    continue
                 try:
                     known[version] = Servable.load(name, found[version])
-                except CheckpointError as error:
-                    if str(error) not in self._reported:
-                        self._reported.add(str(error))
-                        print(f"datalens: warning: {error}", file=sys.stderr)
+                    print(f"datalens: {name} has a new version {version}", file=sys.stderr)
+                except DataLensError as error:
+                    self._failed[found[version]] = state
+                    print(f"datalens: warning: {error}", file=sys.stderr)
             kept = {version: servable for version, servable in known.items() if version in found}
             self._models[name] = kept or self._models[name]
 
@@ -252,6 +268,12 @@ def read_version(text: str) -> int:
     if not _VERSION.fullmatch(text):
         raise invalid(f"expected a version of 1 to 18 digits, got {text!r:.60}")
     return int(text)
+
+
+def _state(folder: pathlib.Path) -> tuple[tuple[str, int, int], ...]:
+    """The files below a folder: names, sizes and times, which differ where a file was written."""
+    found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
+    return tuple((os.fspath(path), about.st_size, about.st_mtime_ns) for path, about in found)
 
 
 def _versions(folder: pathlib.Path) -> dict[int, pathlib.Path]:

@@ -37,12 +37,17 @@ class Server(uvicorn.Server):
         self._models, self._grpc = models, rpc.server(models, token=token)
         shown = f"[{host}]" if ":" in host else host
         try:
-            self.grpc_port = self._grpc.add_insecure_port(f"{shown}:{grpc_port}")
             self._socket = socket.create_server((host, port), backlog=1024,
                                                 family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        except (OSError, RuntimeError, OverflowError) as error:
-            raise InvalidArgumentError(f"Cannot listen at {host} on --port={port} and --grpc_port={grpc_port}: "
-                                       f"{error}. Choose other ports.") from error
+        except (OSError, OverflowError) as error:
+            raise InvalidArgumentError(f"Cannot listen at {host} on --port={port}: {error}. Choose another "
+                                       "port.") from error
+        try:
+            self.grpc_port = self._grpc.add_insecure_port(f"{shown}:{grpc_port}")
+        except (RuntimeError, OverflowError) as error:
+            self._socket.close()
+            raise InvalidArgumentError(f"Cannot listen at {host} on --grpc_port={grpc_port}: another program does. "
+                                       "Choose another port.") from error
         self.port = self._socket.getsockname()[1]
         app = app or rest.application(models, names={*guard.LOOPBACK, host, *names}, token=token)
         super().__init__(uvicorn.Config(

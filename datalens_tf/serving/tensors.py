@@ -24,7 +24,7 @@ _KINDS: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, floa
 
 def _checked(key: str, definition: Any, limits: Limits, shape: Sequence[int]) -> tf.DType:
     """Type of an input that may have this shape. Raises Refused."""
-    if key not in definition.inputs:
+    if not _is_text(key) or key not in definition.inputs:
         raise invalid(f"expected inputs {sorted(definition.inputs)}, got {key!r:.60}")
     dtype, expected = (tf.as_dtype(definition.inputs[key].dtype),
                        tf.TensorShape(definition.inputs[key].tensor_shape))
@@ -97,6 +97,15 @@ def _only(definition: Any) -> str:
     return next(iter(definition.inputs))
 
 
+def _is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8; JSON's escapes can say what cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _of_json(key: str, value: Any, definition: Any, limits: Limits) -> np.ndarray:
     shape: list[int] = []
     inner = value
@@ -115,7 +124,7 @@ def _of_json(key: str, value: Any, definition: Any, limits: Limits) -> np.ndarra
                 yield from flat(part, dims[1:])
         elif kind == "O" and isinstance(item, dict) and set(item) == {"b64"}:
             yield base64.b64decode(item["b64"], validate=True)
-        elif type(item) in _KINDS[kind]:
+        elif type(item) in _KINDS[kind] and (kind != "O" or _is_text(item)):
             yield item
         else:
             raise ValueError(f"{item!r:.40} is no {dtype.name}")

@@ -74,8 +74,28 @@ def test_a_forged_statement_with_fresh_checksums_is_noticed(version):
     path.write_text(json.dumps(statement | {
         "epsilon": 0.1, "epsilon_by_accountant": dict.fromkeys(statement["epsilon_by_accountant"], 0.1)}))
     reseal(version)
-    (failure,) = failures(version)
+    failure, described = failures(version)
     assert re.search(r"SavedModel, statement: .*states epsilon 0.1 by .*, and the charges cost", failure)
+    assert "the statement that it answers to `describe` is another one" in described
+
+
+def test_every_version_is_looked_at(version):
+    shutil.copytree(version, version.parent / "2")
+    (version / "variables" / "variables.index").write_bytes(b"")
+    texts = [check.text for check in verify(version.parent)]
+    assert len(texts) == 6 and {text.partition(",")[0] for text in texts} == {"SavedModel 1", "SavedModel 2"}
+    assert all(text.startswith("SavedModel 1") for text in failures(version.parent))
+
+
+def test_a_generator_under_the_statement_of_another_is_noticed(version, tmp_path):
+    """Its checksums are fresh: the model itself answers another statement."""
+    other = RELEASED.parent / "mnist_eps10" / "generator" / "1"
+    shutil.copytree(other, tmp_path / "mixed")
+    for name in ("privacy.json", "ledger.jsonl"):
+        shutil.copy(version / "assets.extra" / name, tmp_path / "mixed" / "assets.extra" / name)
+    reseal(tmp_path / "mixed")
+    (failure,) = failures(tmp_path / "mixed")
+    assert "the statement that it answers to `describe` is another one than that beside it" in failure
 
 
 def test_a_model_that_reads_files_is_noticed(version):

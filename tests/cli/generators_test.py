@@ -6,9 +6,13 @@ import socket
 import numpy as np
 import pytest
 
+from datalens_tf.cli import main
 from datalens_tf.data.datasets import Pictures
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.serving.export import export_generator
 from tests.cli.commands import refused
+from tests.serving.released import ENTRY as RELEASED
+from tests.serving.tiny_generator import SETTINGS, TinyGenerator
 
 
 def test_sample_to_an_archive(finished, tmp_path, datalens):
@@ -34,10 +38,49 @@ def test_sample_to_pictures_that_are_a_data_set(finished, tmp_path, datalens):
 
 @pytest.mark.parametrize("words,text", [
     (["--num_samples=0"], "num_samples=0 >= 1"), (["--num_samples=-1", "--labels=1"], "num_samples=-1 >= 1"),
-    (["--labels=10"], "labels in [0, 10)"), (["--labels=a"], "names of classes, got 'a'"), (["--labels="], "got ''"),
+    (["--labels=10"], "names of classes, got '10'"), (["--labels=a"], "names of classes, got 'a'"),
+    (["--labels="], "got ''"),
+    (["--token_file=x"], "Expected --server with --token_file=x"),
+    (["--model_version=2"], "Expected --server with --model_version=2"),
 ])
 def test_sample_of_nonsense(words, text, finished, tmp_path, datalens):
     refused(datalens("sample", "--model", finished, "--output", tmp_path / "x.npz", *words), text)
+
+
+def test_classes_that_have_numbers_for_names_go_by_name(tmp_path, datalens):
+    export_generator(TinyGenerator(), tmp_path / "odd", **SETTINGS, class_names=["3", "5", "1"])
+    export_generator(TinyGenerator(), tmp_path / "named", **SETTINGS, class_names=["a", "b", "c"])
+
+    def drawn(model, labels):
+        target = tmp_path / f"{model}{labels}.npz"
+        assert datalens("sample", "--model", tmp_path / model, f"--labels={labels}", "--output", target)[0] == 0
+        return np.load(target)["y"].tolist()
+
+    assert drawn("odd", "1,5") == [2, 1] and drawn("named", "1,c") == [1, 2]
+    refused(datalens("sample", "--model", tmp_path / "odd", "--labels=0", "--output", tmp_path / "x.npz"),
+            "got '0': the classes are 3, 5, 1")
+
+
+def test_the_generator_of_another_run_is_not_exported(finished, tmp_path, datalens):
+    """Neither its weights under this run's statement, nor all of it."""
+    words = "export", "--run_dir", tmp_path / "run", "--output_dir", tmp_path / "serving"
+    run, other = shutil.copytree(finished, tmp_path / "run"), RELEASED / "generator" / "1"
+    shutil.copy(other / "saved_model.pb", run / "generator" / "1")
+    refused(datalens(*words), "saved_model.pb was changed")
+    shutil.rmtree(run / "generator" / "1")
+    shutil.copytree(other, run / "generator" / "1")
+    refused(datalens(*words), "has the privacy statement of another run")
+    assert not list((tmp_path / "serving").glob("*"))
+
+
+def test_an_earlier_step_needs_what_only_the_machine_that_trained_has(tmp_path, datalens):
+    refused(datalens("export", "--run_dir", RELEASED, "--output_dir", tmp_path, "--step=10"), "has no stored sums")
+
+
+def test_a_converter_keeps_its_notes_to_itself(tmp_path, capfd):
+    assert main(["convert", "--model", str(RELEASED), "--output", str(tmp_path / "x.tflite")]) == 0
+    out, err = capfd.readouterr()
+    assert out == f"{tmp_path / 'x.tflite'}\n" and err == ""
 
 
 def test_models_that_are_none(interrupted, tmp_path, datalens):

@@ -43,7 +43,7 @@ def test_models_that_cannot_be_served(finished, datalens, tmp_path):
 
 def test_a_port_that_is_taken(finished, datalens):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        refused(datalens("serve", finished, f"--port={taken.getsockname()[1]}", "--grpc_port=0"), "Choose other ports")
+        refused(datalens("serve", finished, f"--port={taken.getsockname()[1]}", "--grpc_port=0"), "Choose another port")
 
 
 def test_without_the_extra_one_line_says_what_to_install(finished, datalens, monkeypatch):

@@ -1,6 +1,7 @@
 """Client and server, over real sockets: what arrives is what the generator draws, whatever happens on the way."""
 
 import concurrent.futures
+import json
 import threading
 
 import grpc
@@ -15,6 +16,7 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.serving.client import Client, ServerError
 from datalens_tf.serving.export import export_generator, load_generator
 from datalens_tf.serving.sampling import sample_from
+from tests.serving.released import STATEMENT
 from tests.serving.served import Served, free_port
 from tests.serving.tiny_generator import SETTINGS, TinyGenerator
 
@@ -25,7 +27,7 @@ def fixture_folder(tmp_path_factory):
     generator = TinyGenerator()
     for version in (1, 2):
         export_generator(generator, folder, version=version, **SETTINGS, class_names=["a", "b", "c"],
-                         assets={"privacy.json": f'{{"epsilon": {version}.5}}'})
+                         assets={"privacy.json": json.dumps(STATEMENT | {"dataset": f"data {version}"})})
         generator.dense.kernel.assign_add(generator.dense.kernel)
     return folder
 
@@ -67,7 +69,7 @@ def test_without_a_seed_images_are_fresh_and_labels_as_asked_for(url):
 
 def test_versions_can_be_chosen_and_say_what_they_promise(url, folder):
     old = Client(url, model="tiny", version=1)
-    assert old.describe() == {"epsilon": 1.5} and Client(url, model="tiny").describe() == {"epsilon": 2.5}
+    assert old.describe()["dataset"] == "data 1" and Client(url, model="tiny").describe()["dataset"] == "data 2"
     expected = direct(folder, 9, 1, version=1)[0].astype(int)
     assert np.abs(old.sample(9, seed=1)[0] - expected).max() <= 1
 

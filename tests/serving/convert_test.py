@@ -174,7 +174,8 @@ class TestRefusals:
 
     def test_no_statement(self, generator, tmp_path):
         path = copy_export(generator.path, tmp_path)
-        (path / "assets.extra" / "privacy.json").unlink()
+        for name in ("privacy.json", "SHA256SUMS"):
+            (path / "assets.extra" / name).unlink()
         with pytest.raises(InvalidArgumentError, match="to hold a privacy statement"):
             convert.to_page(load_generator(path))
 

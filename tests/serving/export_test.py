@@ -308,9 +308,20 @@ class TestLoadedGenerator:
         subprocess.run(["cp", "-r", exported, tmp_path / "1"], check=True)
         file = tmp_path / "1" / "assets.extra" / "model.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        (tmp_path / "1" / "assets.extra" / "SHA256SUMS").unlink()
         with pytest.raises(CheckpointError, match=message) as caught:
             load_generator(tmp_path)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+    def test_files_that_were_changed_or_mixed_up_are_neither_loaded_nor_copied(self, exported, tmp_path):
+        subprocess.run(["cp", "-r", exported, tmp_path / "1"], check=True)
+        with open(tmp_path / "1" / "variables" / "variables.index", "ab") as file:
+            file.write(b"more")
+        (tmp_path / "1" / "assets.extra" / "LICENSE").write_text("mine")
+        for use in (load_generator, lambda path: copy_export(path / "1", tmp_path / "serving")):
+            with pytest.raises(CheckpointError, match="mixed up .variables/variables.index was changed"):
+                use(tmp_path)
+        assert not list((tmp_path / "serving").iterdir())
 
     def test_metadata_of_gigabytes_is_not_read(self, exported, tmp_path):
         subprocess.run(["cp", "-r", exported, tmp_path / "1"], check=True)

@@ -25,6 +25,7 @@ from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.serving.client import Client
 from datalens_tf.serving.export import export_generator
 from datalens_tf.serving.server import Models, Server
+from tests.serving.released import STATEMENT
 from tests.serving.running import running
 from tests.serving.served import Served
 from tests.serving.tiny_generator import SETTINGS, TinyGenerator
@@ -36,7 +37,7 @@ POST = b"POST " + PREDICT.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"
 @pytest.fixture(scope="module", name="folder")
 def fixture_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile") / "tiny"
-    export_generator(TinyGenerator(), folder, **SETTINGS, assets={"privacy.json": '{"epsilon": 1.5}'})
+    export_generator(TinyGenerator(), folder, **SETTINGS, assets={"privacy.json": json.dumps(STATEMENT)})
     return folder
 
 
@@ -279,7 +280,7 @@ def test_ports_that_are_taken(folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for ports in ({"port": port, "grpc_port": 0}, {"port": 0, "grpc_port": port}):
-            with pytest.raises(InvalidArgumentError, match="Choose other ports"):
+            with pytest.raises(InvalidArgumentError, match="Choose another port"):
                 Server(models, **ports)
     with pytest.raises(InvalidArgumentError, match=r"Cannot listen at 192\.0\.2\.1"):
         Server(models, host="192.0.2.1", port=0, grpc_port=0)

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from datalens_tf.serving import openapi, rest
 from datalens_tf.serving.export import export_generator
 from datalens_tf.serving.servables import Limits, Models
+from tests.serving.released import STATEMENT
 from tests.serving.tiny_generator import SETTINGS, TinyGenerator
 
 GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden" / "rest.json").read_text())
@@ -38,7 +39,7 @@ def fixture_models(tmp_path_factory):
                 "total": tf.reduce_sum(signal, 1) + tf.reduce_sum(sensor, [1, 2])},
             tag=([None], tf.string), signal=([None, 3], tf.float32), sensor=([None, 2, 2], tf.float32)),
         "tiny": export_generator(TinyGenerator(), folder / "tiny", **SETTINGS,
-                                 assets={"privacy.json": '{"epsilon": 1.5}'}).parent})
+                                 assets={"privacy.json": json.dumps(STATEMENT)}).parent})
 
 
 @pytest.fixture(scope="module", name="client")
@@ -100,6 +101,14 @@ def test_an_answer_is_as_large_as_its_request_allows(client):
     status, answer = ask(client, "/v1/models/tiny:predict", {"signature_name": "generate", "inputs": {
         "num_samples": 1024, "seed": 3}})
     assert status == 200 and len(answer["outputs"]["images"]) == 1024
+
+
+@pytest.mark.parametrize("body, message", [
+    (rb'{"signature_name": "describe", "inputs": ["\ud800"]}', "is no string"),
+    (rb'{"inputs": {"\ud800": [1]}}', "expected inputs ['labels']")])
+def test_text_that_no_encoding_has(client, body, message):
+    answer = client.post("/v1/models/tiny:predict", content=body)
+    assert answer.status_code == 400 and message in answer.json()["error"]
 
 
 def test_large_answers_come_in_pieces_and_whole(client, monkeypatch):
@@ -168,8 +177,8 @@ def test_health_readiness_and_metrics(models, client):
     ask(client, "/v1/models/stranger:predict", {"inputs": [0]})
     ask(client, "/v1/models/tiny:predict", {"inputs": [0]})
     text = client.get("/monitoring/prometheus/metrics").text
-    assert ':tensorflow:serving:request_count_total{model_name="",status="NOT_FOUND"}' in text
-    assert ':tensorflow:serving:request_count_total{model_name="tiny",status="OK"}' in text
+    assert ':tensorflow:serving:request_count{model_name="",status="NOT_FOUND"}' in text
+    assert ':tensorflow:serving:request_count{model_name="tiny",status="OK"}' in text
     assert ':tensorflow:serving:request_latency_bucket{le="1000.0",model_name="tiny"}' in text
     assert "datalens_serving_waiting 0.0" in text and "stranger" not in text
 

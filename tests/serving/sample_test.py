@@ -31,7 +31,7 @@ def fixture_folder(tmp_path_factory):
 def test_it_imports_nothing_but_numpy_and_onnxruntime(folder):
     tree = ast.parse((folder / "sample.py").read_text())
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported == {"argparse", "json", "numpy", "onnxruntime"}
+    assert imported == {"argparse", "json", "numpy", "onnxruntime", "os"}
     assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
 
 
@@ -57,8 +57,29 @@ def test_on_the_command_line(folder):
     with np.load(folder / "images.npz") as drawn:
         assert drawn["y"].tolist() == [2, 0, 2, 0, 2] and drawn["x"].shape == (5, 8, 4, 1)
     assert run(sys.executable, folder, "--statement").stdout == "The statement.\n"
-    refused = run(sys.executable, folder, "--labels=3")
-    assert refused.returncode == 1 and refused.stderr == "Expected labels from 0 to 2, got 3 to 3.\n"
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--labels=3"], "expected --labels among 0, 1, 2, got '3'"), (["--labels=three"], "got 'three'"),
+    (["--num_samples=-3"], "--num_samples of at least 1"), (["--seed=-1"], "--seed of at least 0"),
+    (["--output=nowhere/x.npz"], "nowhere/x.npz: [Errno 2]"), (["--output=sample.py"], "sample.py to be a new file")])
+def test_mistakes_are_one_line(folder, words, said):
+    refused = run(sys.executable, folder, *words)
+    assert refused.returncode == 2 and said in refused.stderr and "Traceback" not in refused.stderr
+    assert "Draws synthetic" in (folder / "sample.py").read_text()
+
+
+def test_another_file_is_no_generator(folder, tmp_path):
+    (tmp_path / "x.onnx").write_text("no model")
+    (tmp_path / "sample.py").write_bytes((folder / "sample.py").read_bytes())
+    refused = run(sys.executable, tmp_path)
+    assert refused.returncode == 2 and "expected x.onnx to be an ONNX file" in refused.stderr
+    assert not (tmp_path / "images.npz").exists()
+
+
+def test_each_label_is_drawn_once_by_default(folder, tmp_path):
+    run(sys.executable, folder, "--labels=2,0", f"--output={tmp_path / 'two.npz'}")
+    assert np.load(tmp_path / "two.npz")["y"].tolist() == [2, 0]
 
 
 def test_another_file_of_its_name_stays(folder, tmp_path, capsys):
