@@ -15,7 +15,7 @@ from tensorflow_serving.apis import (
 
 from datalens_tf.serving import tensors
 from datalens_tf.serving.guard import is_token
-from datalens_tf.serving.servables import Models, Refused
+from datalens_tf.serving.servables import Models, Refused, invalid
 
 _AVAILABLE = get_model_status_pb2.ModelVersionStatus.AVAILABLE
 
@@ -33,15 +33,17 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 servable, outputs = self._models.predict(
                     *_spec(request), request.model_spec.signature_name,
                     lambda definition: tensors.from_proto(request.inputs, definition, self._models.limits))
+            wanted = set(request.output_filter) or set(outputs)
+            if not wanted <= set(outputs):
+                raise invalid(f"expected an output_filter among {sorted(outputs)}, got "
+                              f"{min(wanted - set(outputs))!r:.60}")
         except Refused as error:
             context.abort(error.code, str(error))
         response = predict_pb2.PredictResponse()
         response.model_spec.CopyFrom(request.model_spec)
         response.model_spec.version.value = servable.version
-        wanted = set(request.output_filter)
-        for key, value in outputs.items():
-            if not wanted or key in wanted:
-                response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
+        for key in sorted(wanted):
+            response.outputs[key].CopyFrom(tf.make_tensor_proto(outputs[key]))
         return response
 
     def GetModelMetadata(self, request, context):
@@ -115,6 +117,8 @@ def server(models: Models, *, token: str | None = None) -> grpc.Server:
 
 
 def _spec(request) -> tuple[str, int | None]:
-    """Name and version that a gRPC request is for."""
+    """Name and version that a gRPC request is for. Raises Refused for a label, which no version has here."""
     spec = request.model_spec
+    if spec.HasField("version_label"):
+        raise invalid(f"expected a version's number, got the label {spec.version_label!r:.60}: this server has none")
     return spec.name, spec.version.value if spec.HasField("version") else None

@@ -90,6 +90,17 @@ def test_tensors_that_claim_what_they_do_not_have(server, proto):
     assert len(caught.value.details()) < 500
 
 
+@pytest.mark.parametrize("spec, wanted, said", [
+    (dict(name="tiny", version_label="stable"), [], "version's number, got the label 'stable'"),
+    (dict(name="tiny"), ["images", "secrets"], "output_filter among ['images'], got 'secrets'")])
+def test_what_this_server_does_not_have_is_refused(server, spec, wanted, said):
+    request = predict_pb2.PredictRequest(model_spec=spec, output_filter=wanted)
+    request.inputs["labels"].CopyFrom(claim(1, int64_val=[1]))
+    with pytest.raises(grpc.RpcError) as caught:
+        stub(server).Predict(request, timeout=30)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT and said in caught.value.details()
+
+
 @pytest.mark.slow
 def test_a_message_of_60_bytes_costs_no_memory(folder):
     served = Served(folder).start()
