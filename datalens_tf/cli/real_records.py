@@ -114,16 +114,6 @@ def load(choice: Choice, args: argparse.Namespace, synthetic: datasets.Dataset |
             pictures=_pictures(args, choice.place, choice.config, synthetic, choice.is_own))
         return dataclasses.replace(loaded, name=choice.name)
 
-    def read_own() -> datasets.Dataset | None:
-        if choice.config is None or choice.own is None or runs.is_elsewhere(choice.config):
-            return None
-        try:
-            return data_registry.load_dataset(
-                choice.own, data_dir=choice.data_dir, split="train", classes=choice.config.classes,
-                pictures=_pictures(args, choice.own, choice.config, None, True))
-        except DataLensError:  # They are not here any more, or flags are for the other data.
-            return None
-
     as_trained = choice.is_own and not any(getattr(args, flag) for flag in _HOW_ANOTHER)
     train, held_out = None, None
     if needs_train or choice.split == "holdout" or (as_trained and data_registry.has_test_beside(choice.place)):
@@ -146,10 +136,25 @@ def load(choice: Choice, args: argparse.Namespace, synthetic: datasets.Dataset |
             raise InvalidArgumentError(f"{test.name} has the records that {choice.run} was trained on: name others.")
     else:
         test = read("test")
-    learned_from = train if choice.is_own and choice.others is None else read_own()
+    learned_from = train if choice.is_own and choice.others is None else _learned_from(choice, args)
     if learned_from is not None and choice.split == "test":
         _check_apart(learned_from, test, choice.run)
     return train if needs_train or choice.split == "holdout" else None, datasets.usable_only(test)
+
+
+def _learned_from(choice: Choice, args: argparse.Namespace) -> datasets.Dataset | None:
+    """The records that the run was trained on; None where they are not here, or are others by now."""
+    config, own = choice.config, choice.own
+    if config is None or own is None or runs.is_elsewhere(config):
+        return None
+    try:
+        loaded = data_registry.load_dataset(
+            own, data_dir=choice.data_dir, split="train", classes=config.classes,
+            unit=config.unit if config.holdout else None, pictures=_pictures(args, own, config, None, True))
+        records, _ = datasets.hold_out(loaded, config.holdout)
+    except DataLensError:  # Flags may be for the other data alone.
+        return None
+    return None if _trained_on(choice.run, records) is False else records
 
 
 def _check_apart(train: datasets.Dataset, test: datasets.Dataset, run: pathlib.Path | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from datalens_tf.cli import common
 from datalens_tf.data import registry
-from datalens_tf.data.datasets import Pictures
+from datalens_tf.data.datasets import Pictures, hold_out
 from datalens_tf.errors import InvalidArgumentError
 from tests import hostile_folder
 from tests.cli.commands import refused
@@ -138,6 +138,19 @@ def test_pictures_that_came_later_are_tested_on_whole(tmp_path, datalens, small_
     found = json.loads((tmp_path / "report/metrics.json").read_text())["utility"]
     assert found["num_test"] == 14 and found["dataset"] == "folder:later"
     refused(datalens("evaluate", "--samples", run, "--dataset", later, "--split=holdout"), "--split=holdout")
+
+
+def test_pictures_that_were_held_out_are_not_taken_for_those_that_were_trained_on(tmp_path, datalens, small_protocol):
+    data = pictures(tmp_path / "mine", "cat", "dog")
+    run = trained(datalens, data, tmp_path / "run", "--holdout=0.25")
+    records = registry.load_dataset(f"folder:{data}", pictures=Pictures(image_size=(8, 8), color="grey"))
+    _, held = hold_out(records, 0.25)
+    for number, (image, label) in enumerate(zip(held.images, held.labels)):
+        (folder := tmp_path / "held" / held.class_names[label]).mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(image[..., 0]).save(folder / f"{number}.png")
+    words = "evaluate", "--samples", run, "--metrics=utility", "--epochs=1", "--output_dir", tmp_path / "report"
+    status, _, err = datalens(*words, "--dataset", tmp_path / "held")
+    assert status == 0 and "among those" not in err, err
 
 
 @pytest.mark.parametrize("parts", [("Train", "Test"), ("train", "val"), ("training", "testing", "validation")])
