@@ -26,7 +26,7 @@ _HOW_ANOTHER = ("classes", "image_size", "color", "unlabelled", "picture_bits") 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which records to measure on, before any is loaded.
+    """The records to measure on, before any is loaded.
 
     Attributes:
       run: the run folder whose images are measured; None for images of another origin.
