@@ -88,8 +88,9 @@ def places_of(labels: Any, class_names: Sequence[str]) -> NDArray[np.int64]:
         place = place_of.get(label, -1) if isinstance(label, str) else label
         if not (isinstance(place, (int, np.integer)) and not isinstance(place, bool)
                 and 0 <= place < len(class_names)):
+            near = "" if str(label).isdecimal() else _validate.did_you_mean(label, class_names)
             raise InvalidArgumentError(f"Expected labels {where}, got {label!r:.99}: the classes are "
-                                       f"{datasets.listed(class_names)}.{_validate.did_you_mean(label, class_names)}")
+                                       f"{datasets.listed(class_names)}.{near}")
         found.append(int(place))
     return np.array(found, np.int64)
 
