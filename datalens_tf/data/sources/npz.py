@@ -47,7 +47,8 @@ def load(name: str, *, split: str, data_dir: str | None, classes: Sequence[str] 
         if needed not in arrays:
             way_out = " Pictures without classes need --unlabelled." if needed == labels else ""
             got = f"no {needed}" + (f" among {listed(sorted(known))}" if known else "")
-            raise DataError(f"{name}: expected arrays {images} and {labels} for the {split} split, got {got}: "
+            use = " for the test split" if split == "test" else ""
+            raise DataError(f"{name}: expected arrays {images} and {labels}{use}, got {got}: "
                             f"numpy.savez(file, {images}=images, {labels}=labels) writes them.{way_out}")
         return arrays
 
