@@ -34,8 +34,7 @@ def write(folder: pathlib.Path, files: Iterable[pathlib.Path]) -> None:
 
 def copy(sums: pathlib.Path, folder: pathlib.Path, names: Collection[str]) -> None:
     """Writes the lines of another folder's checksums for these files; what was changed before still differs."""
-    kept = [line for line in sums.read_text(encoding="ascii").splitlines(keepends=True)
-            if line.partition("  ")[2].rstrip("\n") in names]
+    kept = [f"{digest}  {name}\n" for digest, name in _LINE.findall(sums.read_text(encoding="ascii")) if name in names]
     _files.atomic_write(folder / NAME, "".join(kept))
 
 
