@@ -325,6 +325,7 @@ _TITLES = {paper_tables.ADJACENCY: "Replaced, or added and removed",
            paper_tables.AS_THE_PAPER: "Judged as the paper judges",
            paper_tables.OTHER_BUDGETS: "DataLens+ at other budgets",
            paper_tables.BEST_VOTES: "DataLens with the best votes",
+           paper_tables.PHOTOGRAPHS: "Photographs, by other methods",
            paper_tables.NETWORKS: "Released generators, judged by other networks"}
 
 

@@ -30,6 +30,8 @@ _CIFAR = "tfds:cifar10_jpeg"
 _FACES = COLOUR[0]
 # A table of our own: DataLens+ calibrated to one record replaced, and to one added or removed.
 ADJACENCY, ADDED = "adjacency", "made for one added or removed"
+# Another: other methods on CIFAR-10.
+PHOTOGRAPHS = "photographs"
 # Another: DataLens+ at budgets below, between and beside the papers'.
 OTHER_BUDGETS, _OTHERS = "budgets", (0.2, 0.5, 3.0, 5.0)
 # Another: released generators, judged by protocols with other networks than the paper's.
@@ -76,7 +78,7 @@ def cells() -> tuple[Cell, ...]:
     """All runs: those without training, those least likely to change, DataLens last, and colour after grey."""
     grey = (*_grey("dcgan", "gs_wgan", "pate_gan", "g_pate"), *_grey("dp_gan", "dp_merf"), *_grey("datalens", PLUS))
     return (*_posed_checkpoints(), *_released_as_the_paper_judges("paper-short"), *grey, *_as_the_paper_judges(grey),
-            *_best_votes(), *_adjacencies(), *_other_budgets(), *_judged_checkpoints(),
+            *_best_votes(), *_photographs(), *_adjacencies(), *_other_budgets(), *_judged_checkpoints(),
             *_released_as_the_paper_judges("paper"), *_variants(), *_colour())
 
 
@@ -125,12 +127,24 @@ def _adjacencies() -> Iterator[Cell]:
                 known = dataclasses.replace(table1.cell(PLUS, dataset, epsilon, seed, tables=(ADJACENCY,)),
                                             evaluate=("--metrics=utility", "--seeds=1"))
                 if dataset == _CIFAR:
-                    known = dataclasses.replace(
-                        known, name=known.name.replace(":", "_"),
-                        train=(*(f"--dataset={dataset}" if flag.startswith("--preset") else flag
-                                 for flag in known.train), "--delta=1e-5"))
+                    known = _without_preset(known)
                     yield known
                 yield _added(known, bound)
+
+
+def _photographs() -> Iterator[Cell]:
+    """Two baselines of README on the photographs that the papers do not have."""
+    for method in ("dp_merf", "dp_gan"):
+        for epsilon in BUDGETS:
+            yield _without_preset(table1.cell(method, _CIFAR, epsilon, SEEDS[0], tables=(PHOTOGRAPHS,)))
+
+
+def _without_preset(cell: Cell) -> Cell:
+    """The same run of data that no preset is for."""
+    return dataclasses.replace(
+        cell, name=cell.name.replace(":", "_"),
+        train=(*(f"--dataset={cell.dataset}" if flag.startswith("--preset") else flag for flag in cell.train),
+               "--delta=1e-5"))
 
 
 def _added(replaced: Cell, bound: int) -> Cell:
