@@ -80,7 +80,7 @@ def test_classifiers_protect_units_as_well(arrays, tmp_path, datalens, words):
 def test_made_up_users_are_warned_of(arrays, tmp_path, datalens):
     """Records of nobody are dealt to users who do not exist, whom the guarantee is about."""
     words = ["train", f"--dataset=npz:{arrays}", "--method=fed_avg_gan", "--epsilon=3", "--num_steps=1",
-             "--num_users=20", "--no_evaluation", "--quiet"]
+             "--num_users=20", "--accountant=rdp", "--no_evaluation", "--quiet"]
     warned = "records are dealt to made-up users"
     assert warned in datalens(*words, "--output_dir", tmp_path / "nobody")[2]
     _, _, err = datalens(*[word for word in words if "num_users" not in word], "--unit=patient", "--output_dir",

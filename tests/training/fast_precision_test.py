@@ -42,6 +42,7 @@ def test_only_the_long_protocols_are_fast_and_they_say_so(monkeypatch):
 
 
 @pytest.mark.skipif(fast_precision() == "float32", reason="this processor does not multiply bfloat16")
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["paper", "condensed"])
 def test_in_bfloat16_the_classifier_learns_what_it_learns_in_float32(network, monkeypatch):
     monkeypatch.setattr(condensed, "FILTERS", 16)

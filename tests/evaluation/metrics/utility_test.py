@@ -45,6 +45,7 @@ def test_real_digits_teach_the_digits(digits):
     assert np.dot(result.per_class_accuracy, counts) / counts.sum() == pytest.approx(result.accuracy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["condensed", "residual"])
 def test_real_digits_teach_other_networks(digits, tmp_path, name):
     train, test = digits

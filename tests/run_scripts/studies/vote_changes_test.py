@@ -83,6 +83,7 @@ def test_abstention_changes_no_training(study):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pooled_votes", "abstention"])
 def test_changes_last_as_long_as_their_context_and_runs_cost_the_same(study, name, tmp_path):
     before = Trainer(CONFIG, tiny.dataset(), tmp_path / "before").run()
