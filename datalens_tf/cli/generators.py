@@ -172,7 +172,7 @@ def _convert(args: argparse.Namespace) -> None:
 def _write_sampler(target: pathlib.Path) -> str:
     """Writes the script that draws from an ONNX file without this package; returns a line that says what is there."""
     script = importlib.resources.files("datalens_tf.serving").joinpath("sample.py").read_text(encoding="utf-8")
-    if target.exists() and target.read_text(encoding="utf-8", errors="replace") != script:
+    if target.exists() and not (target.is_file() and target.read_text(encoding="utf-8", errors="replace") == script):
         return f"{target} was there, and is left as it is"
     _files.atomic_write(target, script)
     return f"{target} draws from it, with numpy and onnxruntime alone"

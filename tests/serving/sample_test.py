@@ -82,10 +82,14 @@ def test_each_label_is_drawn_once_by_default(folder, tmp_path):
     assert np.load(tmp_path / "two.npz")["y"].tolist() == [2, 0]
 
 
-def test_another_file_of_its_name_stays(folder, tmp_path, capsys):
+def test_what_has_its_name_stays(folder, tmp_path, capsys):
     (tmp_path / "sample.py").write_text("mine\n")
     assert main(["convert", "--model", str(folder / "served"), "--output", str(tmp_path / "y.onnx")]) == 0
     assert (tmp_path / "sample.py").read_text() == "mine\n" and "left as it is" in capsys.readouterr().out
+    (tmp_path / "sample.py").unlink()
+    (tmp_path / "sample.py").mkdir()
+    assert main(["convert", "--model", str(folder / "served"), "--output", str(tmp_path / "z.onnx")]) == 0
+    assert (tmp_path / "z.onnx").exists() and "left as it is" in capsys.readouterr().out
 
 
 @pytest.mark.slow
