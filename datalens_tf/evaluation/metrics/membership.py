@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from datalens_tf import _validate, rng
+from datalens_tf.data.datasets import Dataset
 from datalens_tf.evaluation.context import Context, Section
-from datalens_tf.evaluation.records import flat, subset
+from datalens_tf.evaluation.records import at, flat, places, subset
 
 SUMMARY = "attacks that guess who the generator was trained on"
 POSITION = 4
 NEEDS_TRAIN = True
 
 _COMPONENTS = 50
-_LARGEST = 10_000
+_FEWEST, _LARGEST = 10, 10_000
 _FALSE_POSITIVE_RATE = 0.01
 
 
@@ -29,15 +30,44 @@ def num_parts(context: Context) -> int:
 
 
 def compute(context: Context) -> Section:
-    """Attacks that try to tell training records from test records by the synthetic images."""
+    """Attacks that try to tell training records from test records by the synthetic images, and their controls."""
     synthetic, size = context.synthetic, context.effort.neighbour_images
     members, others = (subset(dataset, size, 0) for dataset in (context.real, context.test))
-    return Section(values=context.stages.run("membership inference", lambda: membership_attacks(
-        synthetic.images, synthetic.labels, members.images, members.labels, others.images, others.labels)))
+
+    def attacks() -> dict[str, object]:
+        found = membership_attacks(synthetic.images, synthetic.labels, members.images, members.labels, others.images,
+                                   others.labels)
+        return found | {"control": control(context.real, others, size)}
+
+    return Section(values=context.stages.run("membership inference", attacks))
 
 
 def headline(values: dict[str, Any]) -> None:
     """Line for the terminal; see `registry.Metric`."""
+
+
+def control(training: Dataset, others: Dataset, size: int) -> dict[str, object] | None:
+    """Both attacks with real training records in place of the synthetic images, none of which the attacks score.
+
+    No generator has leaked anything there. What the attacks find nonetheless is how training records differ from the
+    others in general: other people wrote MNIST's test digits, for example.
+
+    Args:
+      training: records of which at most `size` are scored; half of them where no more are left than that.
+      others: records that are scored as well, and half of which teach the classifier what outsiders are.
+
+    Returns:
+      What `membership_attacks` does; None for fewer than 20 training records.
+    """
+    stream = rng.stream(0, "membership control")
+    members = places(training, size, 0)
+    rest = np.setdiff1d(np.arange(len(training)), members)
+    if len(rest) < len(members):
+        members, rest = np.array_split(stream.permutation(members), 2)
+    if len(rest) < _FEWEST:
+        return None
+    scored, seen = at(training, members), at(training, stream.permutation(rest)[:_LARGEST])
+    return membership_attacks(seen.images, seen.labels, scored.images, scored.labels, others.images, others.labels)
 
 
 def strength(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
@@ -54,7 +84,7 @@ def strength(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
     from scipy import stats
 
     for name, scores in (("members", members), ("others", others)):
-        _validate.require(len(scores) >= 10, f"len({name})", len(scores), ">= 10")
+        _validate.require(len(scores) >= _FEWEST, f"len({name})", len(scores), f">= {_FEWEST}")
     n, m = len(members), len(others)
     ranks = stats.rankdata(np.concatenate([members, others]))
     auc = (ranks[:n].sum() - n * (n + 1) / 2) / (n * m)

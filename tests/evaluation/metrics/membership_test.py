@@ -1,15 +1,20 @@
 """Attacks that find copies, find nothing where there is nothing, and say how sure they are."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.evaluation.metrics import membership
 from datalens_tf.evaluation.metrics.membership import (
     classifier_scores,
+    control,
     membership_attacks,
     nearest_neighbour_scores,
     strength,
 )
+from datalens_tf.evaluation.records import at
 from tests.evaluation.evaluation_data import real
 
 
@@ -52,6 +57,30 @@ def test_fresh_records_give_nobody_away():
         # Five standard deviations rather than the interval's two.
         width = found[attack]["auc_high"] - found[attack]["auc_low"]
         assert abs(found[attack]["auc"] - 0.5) < 1.3 * width
+
+
+def test_the_control_shows_what_training_and_test_records_differ_by():
+    """Here, the test records are a little brighter; no generator has seen anything."""
+    train = real("train")
+    order = np.random.default_rng(0).permutation(len(train))  # Digits are in the order of their writers.
+    same, rest = at(train, order[:700]), at(train, order[700:])
+    brighter = dataclasses.replace(same, images=np.maximum(same.images, 40))
+    for size, scored in ((300, 300), (10_000, len(rest) // 2)):
+        apart, alike = control(rest, brighter, size), control(rest, same, size)
+        assert apart["num_members"] == alike["num_members"] == scored and apart["num_others"] == 700
+        assert apart["classifier"]["auc_low"] > 0.8
+        for attack in ("nearest_neighbour", "classifier"):
+            assert abs(alike[attack]["auc"] - 0.5) < 1.3 * (alike[attack]["auc_high"] - alike[attack]["auc_low"])
+
+
+def test_a_control_scores_none_that_it_sees(monkeypatch):
+    train, seen = real("train"), []
+    monkeypatch.setattr(membership, "membership_attacks", lambda *arrays: seen.append(arrays) or {})
+    for size in (400, 10_000):
+        control(train, train, size)
+        sights, scored = ({image.tobytes() for image in seen[-1][place]} for place in (0, 2))
+        assert len(sights & scored) <= 2  # Digits that two people wrote alike.
+    assert control(at(train, np.arange(19)), train, 100) is None
 
 
 def test_scores_by_hand():
