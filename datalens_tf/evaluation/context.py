@@ -71,38 +71,44 @@ class Stages:
       progress: is told which part it is; None where nobody is.
 
     Attributes:
-      total: number of parts, to be set before the first one.
+      costs: how long each part takes, in relation to the others; to be set before the first one.
       seconds: name of a part -> how long it took.
     """
 
     def __init__(self, progress: Progress | None = None):
-        self.total = 0
+        self.costs: list[float] = []
         self._progress, self._done, self._name = progress, 0, ""
         self.seconds: dict[str, float] = {}
 
     def run(self, name: str, compute: Callable[[], Any]) -> Any:
         """Calls `compute` under the name."""
         self._name = name
-        if self._progress is not None:
-            self._progress.on_stage("measure", self.total, self._done)
-            self._progress.on_progress(name, 0.0)
+        if self._progress is not None and not self._done:
+            self._progress.on_stage("measure")
+        self.tell(name, 0.0)
         start = time.monotonic()
         result = compute()
         self.seconds[name] = round(time.monotonic() - start, 2)
         self._done += 1
         return result
 
+    def tell(self, what: str, fraction: float) -> None:
+        """Tells how much of the present part is done."""
+        if self._progress is not None:
+            done = sum(self.costs[:self._done]) + fraction * self.costs[self._done]
+            self._progress.on_progress(what, done / sum(self.costs))
+
     def keras_callbacks(self, trainings: int = 1) -> list[Any]:
         """Callbacks that report the epochs of a part that trains so many classifiers, one after another."""
-        return [] if self._progress is None else [_Epochs(self._progress, self._name, trainings)]
+        return [] if self._progress is None else [_Epochs(self, self._name, trainings)]
 
 
 class _Epochs(tf.keras.callbacks.Callback):
     """Tells how far the trainings of a part are: a share of all their epochs."""
 
-    def __init__(self, told: Progress, name: str, trainings: int):
+    def __init__(self, stages: Stages, name: str, trainings: int):
         super().__init__()
-        self._told, self._name, self._trainings, self._begun = told, name, trainings, 0
+        self._stages, self._name, self._trainings, self._begun = stages, name, trainings, 0
 
     def on_train_begin(self, logs=None):
         self._begun += 1
@@ -110,8 +116,8 @@ class _Epochs(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         epochs = self.params["epochs"]
         which = f", classifier {self._begun} of {self._trainings}" if self._trainings > 1 else ""
-        self._told.on_progress(f"{self._name}{which}, epoch {epoch + 1} of {epochs}",
-                               (self._begun - 1 + (epoch + 1) / epochs) / self._trainings)
+        self._stages.tell(f"{self._name}{which}, epoch {epoch + 1} of {epochs}",
+                          (self._begun - 1 + (epoch + 1) / epochs) / self._trainings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -93,7 +93,7 @@ def evaluate(draw: Callable[[int], tuple[np.ndarray, np.ndarray]], train: Datase
         # The weights are loaded now, so that bad ones are refused before hours of computing.
         inception=None if inception_weights is None else image_quality.InceptionFeatures(inception_weights))
     modules = {name: registry.metric(name) for name in known if name in metrics}
-    stages.total = sum(module.num_parts(context) for module in modules.values())
+    stages.costs = [cost for module in modules.values() for cost in module.costs(context)]
     found = Evaluation(metrics={
         "schema_version": SCHEMA_VERSION, "dataset": test.name, "source": source, "mode": effort.name,
         "num_synthetic": len(synthetic), "privacy_note": PRIVACY_NOTE}, charts={})

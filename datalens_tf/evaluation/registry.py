@@ -5,7 +5,7 @@ also the name of the metric, and of its section in `metrics.json`. The module al
 
 - `POSITION`, a number: metrics with smaller ones come first, in help, in `metrics.json` and in the report;
 - `NEEDS_TRAIN`, whether it asks for the records that the generator was trained on;
-- `num_parts(context)`, which returns the number of parts that its work is divided into, for progress;
+- `costs(context)`, which returns how long each part of its work takes, in relation to others, for progress;
 - `compute(context)`, which does the work, part by part through `context.stages`, and returns a `Section`;
 - `headline(values)`, which returns the line that `datalens evaluate` prints of its section; None for no line.
 
@@ -30,8 +30,8 @@ if typing.TYPE_CHECKING:  # to list metrics must not take TensorFlow's seconds o
 class Metric(Protocol):
     """The module of a metric."""
 
-    def num_parts(self, context: Context) -> int:
-        """Number of calls of `context.stages.run` that `compute` will make."""
+    def costs(self, context: Context) -> list[float]:
+        """Rough seconds, on any one machine, of each call of `context.stages.run` that `compute` will make."""
         ...
 
     def compute(self, context: Context) -> Section:

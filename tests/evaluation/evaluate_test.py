@@ -152,8 +152,8 @@ def test_progress_tells_how_far_the_trainings_are_and_what_they_will_take(tmp_pa
                       progress=Progress(stream=stream, detail="verbose", clock=itertools.count().__next__))
     told = [line for line in stream.getvalue().splitlines() if "epoch" in line]
     assert [line.split("; ")[0].removeprefix("measure: utility, ") for line in told][:4] == [
-        "synthetic data, classifier 1 of 2, epoch 1 of 2, 25%", "synthetic data, classifier 1 of 2, epoch 2 of 2, 50%",
-        "synthetic data, classifier 2 of 2, epoch 1 of 2, 75%", "synthetic data, classifier 2 of 2, epoch 2 of 2"]
+        "synthetic data, classifier 1 of 2, epoch 1 of 2", "synthetic data, classifier 1 of 2, epoch 2 of 2",
+        "synthetic data, classifier 2 of 2, epoch 1 of 2", "synthetic data, classifier 2 of 2, epoch 2 of 2"]
     assert all(line.endswith(" left") and "not known" not in line for line in told)
 
 

@@ -17,9 +17,18 @@ POSITION = 3
 NEEDS_TRAIN = True
 
 
-def num_parts(context: Context) -> int:
-    """Number of parts; see `registry.Metric`."""
-    return 7 + (0 if context.inception is None else 2)
+def costs(context: Context) -> list[float]:
+    """Seconds of each part; see `registry.Metric`."""
+    effort, real = context.effort, context.real
+    height, width, channels = real.image_shape
+    size = height * width / 784
+    learned = min(len(real), effort.scaled(effort.domain_train, height * width) or len(real)) * effort.domain_epochs
+    pairs = (effort.neighbour_images / 5_000)**2
+    return [250.0 * size * learned / (60_000 * 18), 7.0 * size * len(context.synthetic) / 60_000,
+            7.0 * size * len(context.test) / 60_000,
+            *([0.1 * effort.quality_images] * 2 if context.inception is not None else []),
+            2.0 * pairs, 20.0 * size * channels * len(real) / 60_000 * effort.neighbour_images / 5_000,
+            0.2, 8.0 * effort.embedded_images / 1_000]
 
 
 def compute(context: Context) -> Section:
