@@ -414,7 +414,8 @@ class ImageGenerator:
     def save(self, path: _files.PathLike) -> pathlib.Path:
         """Writes what may be shared into a new folder, for `load` and every `datalens` command; returns the folder.
 
-        It gets the generator, its settings, samples, ledger and statement, and nothing from the run's `private`.
+        It gets the generator, its settings, samples, ledger and statement, and nothing from the run's `private`, nor
+        files that the run did not write.
 
         Raises:
           InvalidArgumentError: the folder exists.
@@ -430,9 +431,15 @@ class ImageGenerator:
             aside.mkdir(parents=True)
             for source in filter(pathlib.Path.exists, sources):
                 (shutil.copytree if source.is_dir() else shutil.copy2)(source, aside / source.name)
-            if (files.path / _checksums.NAME).exists():
-                copied = {path.relative_to(aside).as_posix() for path in aside.rglob("*")}
-                _checksums.copy(files.path / _checksums.NAME, aside, copied)
+            if (sums := files.path / _checksums.NAME).exists():
+                known, copied = _checksums.problems(files.path, sums)[1], set()
+                for copy in filter(pathlib.Path.is_file, list(aside.rglob("*"))):
+                    name = copy.relative_to(aside).as_posix()
+                    if name in known:
+                        copied.add(name)
+                    else:
+                        copy.unlink()  # Somebody put it there.
+                _checksums.copy(sums, aside, copied)
             os.rename(aside, target)
         return target
 

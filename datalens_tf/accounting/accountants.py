@@ -57,6 +57,9 @@ def epsilon(event: dp_accounting.DpEvent, num_steps: int, delta: float, accounta
     return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant, adjacency)
 
 
+_LARGEST_STEP = 100.0  # Epsilon from which removing a record alone promises nothing.
+
+
 def epsilon_of(events: Sequence[dp_accounting.DpEvent], delta: float, accountant: str,
                adjacency: str = "replace-one") -> float:
     """Epsilon, at this delta, of the adaptive composition of the events; 0 for none, infinity for a noiseless one.
@@ -78,6 +81,30 @@ def epsilons_of(events: Sequence[dp_accounting.DpEvent], delta: float, adjacency
     """`epsilon_of` by each accountant that knows all the events."""
     return {name: epsilon_of(events, delta, name, adjacency) for name in ACCOUNTANTS
             if all(name in applicable(event) for event in events)}
+
+
+def epsilons_of_replacing(events: Sequence[dp_accounting.DpEvent], delta: float, adjacency: str) -> dict[str, float]:
+    """Epsilon for a replaced record by each accountant that has one, of events priced for one added or removed.
+
+    Replacing is removing one and adding another, and what holds for each of the two steps with (e, d) holds for both
+    with (2 e, (1 + exp(e)) d) (Dwork and Roth 2014, theorem 2.2 and its remark on delta). The smallest such e is taken.
+
+    Args:
+      events: dp_accounting events, in any order.
+      delta: in (0, 1), of the result.
+      adjacency: a relation of added or removed records or users.
+    """
+    def of_both(name: str) -> float:
+        one = 0.0
+        while one < _LARGEST_STEP:
+            found = epsilon_of(events, delta / (1 + math.exp(one)), name, adjacency)
+            if found <= one:
+                return 2 * one
+            one = found * (1 + 1e-6)  # A little more than the fixed point, which is reached from below.
+        return math.inf  # PLDs, which are cut off, have none for a very small delta.
+
+    found = {name: of_both(name) for name in epsilons_of(events, delta, adjacency)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def round_up(value: float) -> str:

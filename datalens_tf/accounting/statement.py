@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import statistics
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.delta import describe_delta
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
-from datalens_tf.bounds.accountant import RELATIONS
+from datalens_tf.bounds.accountant import RELATIONS, squared_mu
 from datalens_tf.config import ACCOUNTANTS, RunSettings
 from datalens_tf.data.registry import has_public_classes
 from datalens_tf.errors import LedgerError
@@ -43,9 +44,10 @@ CHANGING = {"replace-one": "replacing", "add-or-remove-one": "adding or removing
 _UNIT = ("Unit: a record, in this statement, is {unit}. What is said of one holds for all its images together, be they "
          "few, many, or none that can be used. {of_units} How many images there are, and how many are whose, is not "
          "public.")
-_GROUP = "People with several records: the unit is one image. A group of r records has a weaker guarantee."
+_GROUP = "People with several records: the unit is one image. A group of r records has a weaker guarantee"
 _GROUP_OF = ("People who are several {noun}s, and people whose pictures several {noun}s have: the unit is what one "
-             "{noun} has. A group of r {noun}s has a weaker guarantee.")
+             "{noun} has. A group of r {noun}s has a weaker guarantee")
+_GROUPS = (2, 5, 10)
 
 _NOT_COVERED = (
     "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
@@ -123,6 +125,12 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "num_steps": num_charges - num_burnt,
         "noise_source": noise.description if event is not None else "none",
     }
+    if guarantee.adjacency.startswith("add-or-remove") and "other_adjacency" not in facts:
+        prices = accountants.epsilons_of_replacing(
+            [charge.event for charge in charges], config.delta, guarantee.adjacency)
+        facts["other_adjacency"] = {
+            "adjacency": guarantee.adjacency.replace("add-or-remove", "replace"), "is_guarantee": True,
+            "epsilon_by_accountant": prices} if prices else None
     if not private and "other_adjacency" in facts:  # No epsilon holds, for any relation.
         facts["other_adjacency"] = None
     released = guarantee.released
@@ -134,7 +142,8 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         released = _validate.known("released", released, "to be told where charges have more noise") + _RECALIBRATED
         released += ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
                                               for part in facts["recalibrated"]) + "."
-    unit, group = _unit_of(config, guarantee.adjacency)
+    unit, group = unit_of(config.unit, guarantee.adjacency)
+    group += _of_groups(charges, config.delta) + "."
     published = num_records if config.publishes_num_records else None
     bound = None if config.publishes_num_records else config.known_records(num_records)
     texts = facts | {
@@ -158,6 +167,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "epsilon_by_accountant": {name: value if private else None for name, value in by_accountant.items()},
         "epsilon_budget": config.epsilon if private else None,
         "adjacency": guarantee.adjacency,
+        "is_guarantee": private and not (guarantee.adjacency.startswith("add-or-remove") and published is not None),
         "unit": unit,
         **({} if config.unit is None else {"unit_setting": config.unit}),
         **facts,
@@ -175,12 +185,33 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
     }
 
 
-def _unit_of(config: RunSettings, adjacency: str) -> tuple[str, str]:
-    """The protected unit, and the text about groups of several units."""
+def unit_of(setting: str | None, adjacency: str) -> tuple[str, str]:
+    """The protected unit in words, by the setting `unit`, and the text about groups of several units."""
     noun = "user" if adjacency.endswith("-user") else None
-    if config.unit is not None:  # A pattern is not a noun.
-        noun = config.unit if re.fullmatch(r"[\w -]+", config.unit) else "unit"
+    if setting is not None:  # A pattern is not a noun.
+        noun = setting if re.fullmatch(r"[\w -]+", setting) else "unit"
     return (_RECORD, _GROUP) if noun is None else (_all_of(noun), _GROUP_OF.format(noun=noun))
+
+
+def _of_groups(charges: Sequence[Charge], delta: float) -> str:
+    """Prices groups of records, or of units, in words; an empty text where noise is not Gaussian.
+
+    A group of r changes every release by r sensitivities at most, as if the noise were r times smaller.
+    """
+    if not charges or not all(isinstance(charge.unit, dp_accounting.GaussianDpEvent) for charge in charges):
+        return ""
+    mu = math.sqrt(squared_mu((charge.unit, charge.count) for charge in charges))
+
+    def right(size: int) -> str:
+        return f"{math.ceil(1000 * statistics.NormalDist().cdf(size * mu / 2)) / 10:g} %"
+
+    def priced(size: int) -> str:
+        event = dp_accounting.GaussianDpEvent(1 / (size * mu))
+        return f"{accountants.round_up(accountants.epsilon_of([event], delta, 'gdp'))} for {size} ({right(size)})"
+
+    return (f": epsilon is {', '.join(map(priced, _GROUPS[:-1]))} and {priced(_GROUPS[-1])}, by gdp. In brackets: how "
+            "often somebody is right at most who knows all others, and guesses which of two values, as likely as each "
+            f"other, it had; for one, {right(1)}")
 
 
 def _of_units(config: RunSettings, unit: str) -> list[str]:
@@ -218,6 +249,10 @@ def _classes(config: RunSettings) -> str:
                 "that is alone in its class would show in them: declared classes do not depend on records.")
     if has_public_classes(config.dataset):
         return f"Names and number of {count} are those of the data set's public description."
+    if kind == "arrays":
+        return (f"Names and number of {count} were read from the private labels, where numbers are up to the largest "
+                "one, and are taken to be public. A record that is alone in its class would show in them: declared "
+                "classes do not depend on records.")
     return (f"The number of {count} was read from the private labels, as the largest one plus one, and is taken to be "
             "public. A record with a larger label would change it: declared classes do not depend on records.")
 
@@ -328,12 +363,19 @@ def counted(s: Mapping[str, Any]) -> str:
     return "units" if s.get("unit_setting") else "records"
 
 
-def _if_published(s: Mapping[str, Any]) -> str:
+def if_published(s: Mapping[str, Any]) -> str:
     """The caveat on an add-or-remove guarantee of a run that publishes its number of records; empty for others."""
     if not s["adjacency"].startswith("add-or-remove") or s["num_records"] is None:
         return ""
-    return (" This run publishes how many there are, which such neighbours differ in: read epsilon as a comparison "
-            "figure, for what anybody learns beyond that number.")
+    return (" This run publishes how many there are, which such neighbours differ in, and so guarantees them nothing: "
+            "read epsilon as a comparison figure, for what anybody learns beyond that number.")
+
+
+def _cheapest(other: Mapping[str, Any], accountant: str) -> tuple[str, float]:
+    """The price for other neighbours by the run's accountant or, where this has none, by the one that has the least."""
+    prices: dict[str, float] = other["epsilon_by_accountant"]
+    name = accountant if accountant in prices else min(prices, key=lambda name: prices[name])
+    return name, prices[name]
 
 
 def _for_others(s: Mapping[str, Any]) -> str:
@@ -341,7 +383,8 @@ def _for_others(s: Mapping[str, Any]) -> str:
     other = s.get("other_adjacency")
     if other is None or not s["private"]:
         return ""
-    price = f"{accountants.round_up(other['epsilon_by_accountant'][s['accountant']])} ({s['accountant']})"
+    name, epsilon = _cheapest(other, s["accountant"])
+    price = f"{accountants.round_up(epsilon)} ({name})"
     if other["is_guarantee"]:
         return f" Adjacency {other['adjacency']}: the same noise guarantees epsilon = {price}."
     return (f" Adjacency {other['adjacency']}: the same noise would cost epsilon = {price}, a comparison figure and no "
@@ -353,6 +396,26 @@ def neighbours(s: Mapping[str, Any]) -> str:
     return f"{s['unit']} had {_UNITS[s['adjacency']][1]}"
 
 
+def audience(s: Mapping[str, Any]) -> str:
+    """Says with whom what a private run released may be shared, by its epsilon and delta: our advice, and no theorem.
+
+    The page on epsilon (docs/explanation/epsilon.md) has the same advice.
+    """
+    known = s["num_records"] if s["num_records"] is not None else s["records_at_most"]
+    epsilon, other = s["epsilon"], s.get("other_adjacency")
+    if not s.get("is_guarantee", True):
+        if other is None or not other["is_guarantee"]:
+            return "with nobody who may not see the records: epsilon is a comparison figure, and no guarantee"
+        epsilon = _cheapest(other, s["accountant"])[1]
+    if s["delta"] * known >= 1:
+        return "with nobody who may not see the records: delta is no smaller than 1/n"
+    for most, whom in ((1, "with anybody, for most data"), (3, "with partners under a contract"),
+                       (10, "with few people under a contract")):
+        if epsilon <= most:
+            return whom
+    return "with nobody who may not see the records: so large an epsilon promises next to nothing"
+
+
 def meaning(s: dict[str, Any]) -> str:
     """A paragraph on what the epsilon of a statement means."""
     product = "generator, and all data drawn from it," if s.get("product") is None else s["product"]
@@ -361,7 +424,7 @@ def meaning(s: dict[str, Any]) -> str:
         f"{accountants.round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} "
         f"{_UNITS[s['adjacency']][1]}, every outcome would have been at most e^epsilon times as likely, up to an "
         f"additive delta. Adjacency: {s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the "
-        f"accountant {s['accountant']}.{_if_published(s)}{_for_others(s)}")
+        f"accountant {s['accountant']}.{if_published(s)}{_for_others(s)}")
 
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

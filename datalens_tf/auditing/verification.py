@@ -206,7 +206,8 @@ def _sealed(folder: pathlib.Path) -> Iterator[Check]:
     others = sorted({path.relative_to(folder).parts[0] for path in folder.rglob("*") if path.is_file()
                      and path.relative_to(folder).as_posix() not in names} - {_PRIVATE, _checksums.NAME})
     if others:
-        yield Check(passed=None, text=f"files without a checksum: {', '.join(others)}")
+        yield Check(passed=None, text=f"files without a checksum, which may be anybody's: {', '.join(others)}. "
+                    "`datalens share` leaves them out")
 
 
 def _some(statement: dict[str, Any] | None) -> dict[str, Any]:

@@ -38,8 +38,7 @@ class Pld(Accountant):
             return math.inf
         if len(tally) == 1 and _is_poisson_sampled_gaussian(tally[0][0]):
             (event, count), = tally
-            none = privacy_loss_distribution.identity(value_discretization_interval=_INTERVAL)
-            return float(none.compose(_of_one_step(event).self_compose(count)).get_epsilon_for_delta(delta))
+            return float(_of_steps(event, count).get_epsilon_for_delta(delta))
         # Under replacement, only noise without sampling is left, and its multiplier is for the replacement itself. Its
         # loss is exactly that of N(0, z^2) against N(1, z^2), whatever moved the mean by 1; likewise for Laplace noise.
         # Every version of dp_accounting computes this for ADD_OR_REMOVE_ONE; for REPLACE_ONE, 0.6 moves the mean by 2.
@@ -60,6 +59,14 @@ def _is_poisson_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
     """Whether it is one Gaussian release from a Poisson sample with a sampling probability > 0."""
     return (isinstance(event, dp_accounting.PoissonSampledDpEvent) and event.sampling_probability > 0
             and isinstance(event.event, dp_accounting.GaussianDpEvent))
+
+
+@functools.lru_cache(maxsize=4)
+def _of_steps(event: dp_accounting.PoissonSampledDpEvent, count: int
+              ) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Loss of all steps, cached: a statement asks for its epsilon at several deltas."""
+    none = privacy_loss_distribution.identity(value_discretization_interval=_INTERVAL)
+    return none.compose(_of_one_step(event).self_compose(count))
 
 
 @functools.lru_cache(maxsize=16)

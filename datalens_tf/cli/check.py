@@ -66,6 +66,12 @@ def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float, place
     found = [("data", f"{_text.without_folders(public.name)}, {public.layout}{kinds}"), ("records", str(facts)),
              ("classes", _listed([_text.printable(name) for name in public.class_names]) + declared),
              ("delta", f"{delta:g}, which is {delta * facts.num_records:.2g}/n")]
+    if len(public.class_names) > 1 and any(name != str(label) for label, name in enumerate(public.class_names)):
+        found.append(("published", "these names, with every copy of the generator: rename a class that is named after "
+                                   "a person"))
+    if data_registry.decodes_pictures(place) and public.unit is None:
+        found.append(("protected", "one picture. If a person has several, --unit says whose they are, and protects "
+                                   "the person"))
     if not data_registry.has_test(place):
         found.append(("to test on", "nothing: train with --holdout 0.1, or keep other records for evaluate --dataset"))
     if public.num_slots < public.num_records:

@@ -10,7 +10,6 @@ from typing import Any
 
 from etils import epy
 
-from datalens_tf import _text
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
@@ -104,7 +103,7 @@ def _config(args: argparse.Namespace, folder: pathlib.Path) -> tuple[ClassifierC
         if "dataset" not in given:
             raise InvalidArgumentError("Missing --dataset: name the data, for example --dataset mnist.")
         place = data_registry.located(given["dataset"])
-        name = args.data_name or _text.without_folders(place)
+        name = data_registry.public_name(place, args.data_name)
         return ClassifierConfig(**given | {"dataset": name}), _models(given) | {"dataset": place}
     path = folder / "config.json"
     try:

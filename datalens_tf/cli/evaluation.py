@@ -182,7 +182,7 @@ def _written(folder: pathlib.Path, result: evaluate.Evaluation, facts: report.Ru
     texts += [f"metrics {folder / results.METRICS}", f"report {page}"]
     if public is not None and facts is not None:
         texts.append(f"public report {report.write_public_report(public, facts, examples)}")
-    return texts
+    return [*texts, result.metrics.get("utility", result.metrics)["privacy_note"]]
 
 
 def why_not(records: datasets.Dataset) -> str | None:
@@ -221,8 +221,7 @@ def short_evaluation(run: pathlib.Path, train: datasets.Dataset, test: datasets.
         varied=_VARIED.format("so do the synthetic images"), cache=cache.Cache(), progress=shown)
     shown.on_stage("report")
     texts = _written(results.make_results_folder(run), result, facts, _examples(drawers), run)
-    return ["Short evaluation; `datalens evaluate` has the full protocol.", *texts,
-            result.metrics["utility"]["privacy_note"]]
+    return ["Short evaluation; `datalens evaluate` has the full protocol.", *texts]
 
 
 def _compare(args: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import sys
 
 from etils import epy
 
-from datalens_tf import _files, _text
+from datalens_tf import _files
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.cli import common, running
 from datalens_tf.cli.parser import Command, Parser, add_settings, given_settings
@@ -58,7 +58,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, shown: progress.Pro
         place, _ = runs.data_of_run(folder, config.dataset)
     else:
         place = data_registry.located(config.dataset)
-        config = config.replace(dataset=args.data_name or _text.without_folders(place))
+        config = config.replace(dataset=data_registry.public_name(place, args.data_name))
 
     pictures = common.pictures_of(args, config)
 

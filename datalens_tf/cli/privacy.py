@@ -133,6 +133,9 @@ def _neighbours_report(config: MethodConfig, facts: DataFacts, accountants: tupl
         event, count = config.step_event(), _validate.known("num_steps", config.num_steps)
         found = {config.adjacency: {name: prices.epsilon(event, count, config.delta, name, config.adjacency)
                                     for name in prices.applicable(event)}}
+        if config.adjacency.startswith("add-or-remove"):
+            found[config.adjacency.replace("add-or-remove", "replace")] = prices.epsilons_of_replacing(
+                [event] * count, config.delta, config.adjacency)
     own = [config.adjacency, *(name for name in found if name != config.adjacency)]
     return {
         "method": config.method, "epsilon_budget": config.epsilon, "delta": config.delta,

@@ -16,11 +16,16 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from etils import epy
+
 from datalens_tf import _files
 from datalens_tf.data import registry as data_registry
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, TrainingInterrupted
 from datalens_tf.methods import runs
 from datalens_tf.training import progress as progresses
+
+with epy.lazy_imports():
+    from datalens_tf.accounting import statement as statements
 
 # Commands by the `method` in a run's settings; every other method is one of `train`.
 _COMMANDS = {"dp_sgd_classifier": "classify", "pate_classifier": "pate-classify"}
@@ -162,9 +167,9 @@ def last_screen(folder: pathlib.Path, place: str, statement: Mapping[str, Any], 
     """
     private = folder / "private"
     if statement["private"]:
-        shared = (f"share     all of {folder} but {private}, and exports, with anybody: the guarantee covers them\n"
-                  f"keep      {private}: what was measured on real records only for those who may see the records, the "
-                  "rest for nobody")
+        shared = (f"share     {folder} without {private}, and exports: {statements.audience(statement)}\n"
+                  f"          protected is {statement['unit']}; names of classes and of the data are not\n"
+                  f"keep      {private} for yourself; {private / 'evaluation'} is for those who may see the records")
     else:
         shared = f"share     nothing but with those who may see the records: {folder} is NOT PRIVATE"
     commands = "\n".join(f"  {line}" for line in _next_commands(folder, place, tested))

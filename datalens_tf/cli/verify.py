@@ -32,6 +32,8 @@ def _verify(args: argparse.Namespace) -> None:
     checks = verification.verify(path)
     for check in checks:
         print(f"{_MARKS[check.passed]:<9} {check.text}")
+    if (path / "private").exists():
+        print(f"{_MARKS[None]:<9} private: it must stay, and was not looked at; `datalens share` leaves it out")
     print("Nobody can know from outside:", *(f"- {text}" for text in verification.CANNOT_KNOW), sep="\n")
     failed = sum(check.passed is False for check in checks)
     if failed:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from etils import epy
 
-from datalens_tf import _files, _folders, _validate
+from datalens_tf import _files, _folders, _text, _validate
 from datalens_tf.data import sources as _folder
 from datalens_tf.errors import DataError
 
@@ -78,6 +78,21 @@ def has_public_classes(name: str) -> bool:
     """Whether a data set's list of classes is public, and does not depend on the records that one has."""
     source = _source_of(name)
     return source is not None and _sources()[source].constants.get("PUBLIC_CLASSES", False)
+
+
+def public_name(place: str, given: str | None = None) -> str:
+    """Name of data in public files: the given one, else that of their file or folder; their kind stands before it.
+
+    The kind stays, because the privacy statement says by it where classes come from.
+
+    Raises:
+      InvalidArgumentError: a name was given for data that have a public one.
+    """
+    if given is None:
+        return _text.without_folders(place)
+    kind, colon, _ = place.partition(":")
+    _validate.require(bool(colon), "data_name", given, f"to be none for {place}, which has a public name")
+    return f"{kind}:{given}"
 
 
 def decodes_pictures(name: str) -> bool:

@@ -150,11 +150,13 @@ def planned(request: Request) -> Plan:
     checked = given | ({} if delta in (None, AUTO) else {"delta": delta})
     sound = _accepting(request, kinds, checked)  # Mistakes are reported before data is loaded.
     place = sound.dataset if request.records is not None else data_registry.located(sound.dataset)
-    name = request.data_name or _text.without_folders(place)
+    name = data_registry.public_name(place, request.data_name)
     if "{owner}" in sound.dataset and not runs.has_owners(sound):
         raise InvalidArgumentError(f"Missing --num_owners: {{owner}} in --dataset {request.settings_of} stands for an "
                                    "owner's number, so say how many owners there are.")
     if runs.is_elsewhere(sound):
+        _validate.require(sound.holdout == 0, "holdout", sound.holdout,
+                          "to be 0 for data in several files, of which none is held out")
         return Plan(config=sound.replace(dataset=name), place=place, dataset=None, request=request)
     dataset, held_out = datasets.hold_out(request.load(sound, place), sound.holdout)
     known = sound.known_records(dataset.num_units)  # Where the number is private, nothing below may use it.
@@ -364,6 +366,8 @@ def _dealt_users(config: MethodConfig, dataset: datasets.Dataset) -> str | None:
 def no_setting_of(name: str, method: str) -> str | None:
     """Refusal of a setting that only other methods have; None where no method has it."""
     having = [other for other, kind in registry.config_classes().items() if name in declared(kind)]
+    if method in having:
+        return f"Expected no --{name}: it is a setting from Python alone."
     return (f"Expected no --{name}: it is no setting of the method {method}. Leave it out, or choose a --method that "
             f"has it: {', '.join(having)}." if having else None)
 

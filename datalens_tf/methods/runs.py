@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epy
 
-from datalens_tf import _files, _text
+from datalens_tf import _files
 from datalens_tf.config import MethodConfig
 from datalens_tf.data import shards
 from datalens_tf.errors import CheckpointError, InvalidArgumentError
@@ -120,8 +120,8 @@ def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, nam
     """
     place = read_sources(folder).get("dataset", data_registry.located(stored))
     if given is None or data_registry.located(given) == place:
-        return place, name or stored
-    return data_registry.located(given), name or _text.without_folders(data_registry.located(given))
+        return place, stored if name in (None, stored) else data_registry.public_name(place, name)
+    return data_registry.located(given), data_registry.public_name(data_registry.located(given), name)
 
 
 def load_run(folder: pathlib.Path) -> base.RunSynthesizer[Any]:

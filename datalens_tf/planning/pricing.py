@@ -7,6 +7,7 @@ from datalens_tf import _files, _validate
 from datalens_tf.accounting import accountants as prices
 from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger
+from datalens_tf.accounting.statement import unit_of
 from datalens_tf.config import ACCOUNTANTS, VotingConfig, config_digest
 from datalens_tf.errors import InvalidArgumentError
 
@@ -83,7 +84,16 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
         delta = deltas[0]
     relations = sorted({ledger.adjacency for ledger in ledgers})
     _validate.require(len(relations) == 1, "adjacency", relations, "to be one: guarantees of different neighbours do "
-                      "not add up. Both hold; add up the runs of each kind alone")
+                      "not add up. Each kind of run can be added up alone; the same records pay for both, more than "
+                      "either sum")
+    units_of = {ledger.path: _unit(ledger) for ledger in ledgers}
+    unknown = [str(path) for path, unit in units_of.items() if unit is None]
+    protected = {unit: path for path, unit in reversed(units_of.items()) if unit is not None}  # and the first of each
+    if len(protected) > 1:
+        found = " and ".join(f"{unit} in {path}" for unit, path in reversed(protected.items()))
+        raise InvalidArgumentError(f"Expected ledgers that protect the same, got {found}: a guarantee for one image is "
+                                   "a weaker one for somebody who has several. Each kind of run can be added up alone; "
+                                   "somebody who has several images pays more than either sum.")
     units = [charge.unit for ledger in ledgers for charge in ledger.charges]
     accountants = [name for name in accountants if all(name in prices.applicable(unit) for unit in units)]
     _validate.require(bool(accountants), "accountant", ", ".join(ACCOUNTANTS), "to know these releases; use rdp or pld")
@@ -97,12 +107,24 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
         return {name: prices.epsilon_of(events, delta, name, relations[0]) for name in accountants}
 
     together = _distinct_charges(ledgers)
-    return {"delta": delta, "private": not predictable, "predictable_noise": predictable, "adjacency": relations[0],
-            "num_charges": sum(charge.count for charge in together),
+    return {"delta": delta, "private": not predictable, "predictable_noise": predictable,
+            "adjacency": relations[0], "unit": next(iter(protected), None),
+            "unit_unknown": unknown if protected else [], "num_charges": sum(charge.count for charge in together),
             "forks": _forks(ledgers),
             "ledgers": [{"path": str(ledger.path), "num_charges": ledger.num_charges,
                          "epsilon": epsilons(ledger.charges)} for ledger in ledgers],
             "epsilon": epsilons(together)}
+
+
+def _unit(ledger: PrivacyLedger) -> str | None:
+    """The unit that a run protects, by the settings beside its ledger; None where these are not there."""
+    try:
+        text = ledger.path.with_name("config.json").read_text(encoding="utf-8")
+        settings = _files.parse_json(text)
+    except (OSError, ValueError):
+        return None
+    own = config_digest(text) == ledger.config_digest and isinstance(settings, dict)
+    return unit_of(settings.get("unit"), ledger.adjacency)[0] if own else None
 
 
 def _has_secret_noise(ledger: PrivacyLedger) -> bool:
@@ -160,6 +182,11 @@ def render_composition(report: dict[str, Any]) -> str:
             + (" Both were continued, so both were released, and both are paid for." if forked else ""))
     lines = [f"Epsilon at delta {report['delta']:g} by accountant, {report['adjacency']}, of releases about the same "
              "records:"]
+    if report["unit"] is not None:
+        unknown = " and ".join(report["unit_unknown"])
+        notes.insert(0, f"Protected is {report['unit']}." + (
+            f" What {unknown} protects is not known without its config.json; the sum holds if it is the same."
+            if unknown else ""))
     return "\n".join([*lines, *("".join(f"{cell:>13}" for cell in row[:-1]) + "  " + row[-1] for row in rows), *notes])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from datalens_tf import __version__, _text
 from datalens_tf.accounting.accountants import round_up
-from datalens_tf.accounting.statement import counted, how_many
+from datalens_tf.accounting.statement import counted, how_many, if_published
 
 LICENSE = """\
 The computation in this SavedModel was made by datalens_tf, under the Apache License, Version 2.0
@@ -64,12 +64,12 @@ def render_card(statement: Mapping[str, Any], model: Mapping[str, Any], metrics:
 def _guarantee(statement: Mapping[str, Any]) -> str:
     if not statement["private"]:
         return "**None.** " + " ".join(statement.get("not_covered", []))
-    protected = f"What is protected is {statement['unit']}. " if statement.get("unit_setting") else ""
+    protected = f"What is protected is {statement['unit']}. "
     others = ", ".join(f"{round_up(value)} ({name})" for name, value in statement["epsilon_by_accountant"].items())
     return (f"Differential privacy with epsilon = {round_up(statement['epsilon'])} and delta = {statement['delta']:g} "
             f"({statement['accountant']}; neighbours: {statement['adjacency']}), for the generator and for all that "
-            f"is drawn from it, however much. {protected}Epsilon by accountant: {others}. `privacy.txt` has the "
-            "assumptions.")
+            f"is drawn from it, however much. {protected}Epsilon by accountant: {others}.{if_published(statement)} "
+            "`privacy.txt` has the assumptions.")
 
 
 def _utility(metrics: Mapping[str, Any] | None, class_names: Sequence[str]) -> str:

@@ -3,14 +3,28 @@
 import collections
 import contextlib
 import os
+import pathlib
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from datalens_tf import _files
 from datalens_tf._text import first_line
-from datalens_tf.errors import ActorError, DataLensError, InvalidArgumentError
+from datalens_tf.errors import (
+    ActorError,
+    BudgetExhaustedError,
+    CheckpointError,
+    DataError,
+    DataLensError,
+    InvalidArgumentError,
+    LedgerError,
+)
 from datalens_tf.options import PerformanceOptions
 
+# Errors that speak of settings, budgets and files of the run, and not of records.
+_OF_THE_PROTOCOL = (ActorError, BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError)
+_NOTES = ".cache/datalens_tf/owner_{number}.log"
 _REPLACEMENTS = 3  # Of one actor in one round, before training stops.
 
 # What actors are told: method and arguments, by number of actor.
@@ -21,6 +35,48 @@ _Recipe = Callable[[int], list[tuple[str, tuple[Any, ...]]]]
 def _nth(recipe: _Recipe, position: int) -> _Request:
     """One request of a recipe."""
     return lambda number: recipe(number)[position]
+
+
+class Owner:
+    """An owner's actor. What goes wrong with its records is told on its own machine, and not to the driver.
+
+    Messages about data quote them: the largest value, a label, the name of a file. Nobody has paid for these.
+
+    Args:
+      kind: class of the actor.
+      number, threads: as `kind` takes them.
+    """
+
+    def __init__(self, kind: type, number: int, threads: int):
+        self._actor, self._number = kind(number, threads), number
+
+    def answer(self, method: str, *arguments: Any) -> Any:
+        """The actor's answer to a method.
+
+        Raises:
+          DataError: it cannot use its records.
+          ActorError, BudgetExhaustedError, CheckpointError, InvalidArgumentError, LedgerError: as the method, where it
+            is not the one that loads the records.
+          RuntimeError: anything else went wrong.
+        """
+        try:
+            return getattr(self._actor, method)(*arguments)
+        except Exception as error:
+            if method != "load" and isinstance(error, _OF_THE_PROTOCOL):
+                raise
+            self._note()
+        where = f"{_NOTES.format(number=self._number)} in its home folder says why"
+        if method == "load":
+            raise DataError(f"Owner {self._number} cannot use its data: {where}.")
+        raise RuntimeError(f"owner {self._number} failed: {where}")
+
+    def _note(self) -> None:
+        """Writes the error of the moment where the owner finds it."""
+        path = pathlib.Path.home() / _NOTES.format(number=self._number)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _files.atomic_write(path, traceback.format_exc())
+            path.chmod(0o600)
 
 
 class Actors:
@@ -39,7 +95,7 @@ class Actors:
     """
 
     def __init__(self, count: int | None, options: PerformanceOptions, owners: bool = False, *, kind: type):
-        self._kind = kind
+        self._kind, self._owners = kind, owners
         self._ray, self._ours = _connected(count or 2, options)
         count = count or max(2, sum(node["Alive"] for node in self._ray.nodes()))
         self._threads, self._gpus = options.num_threads or 1, options.actor_gpus
@@ -135,7 +191,7 @@ class Actors:
         for number in range(len(self)):
             if number not in answers and number not in without:
                 method, arguments = request(number)
-                asked[getattr(self._handles[number], method).remote(*arguments)] = number
+                asked[self._call(number, method, arguments)] = number
         for number, answer in self._answers(asked, forgiving):
             answers[number] = answer
             progress(len(answers) / len(self))
@@ -175,12 +231,18 @@ class Actors:
             except (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError):
                 pass
 
+    def _call(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Asks an actor; returns Ray's reference to the answer."""
+        if self._owners:
+            return self._handles[number].answer.remote(method, *arguments)
+        return getattr(self._handles[number], method).remote(*arguments)
+
     def _spawn(self, number: int):
         """Starts a process somewhere in the cluster; an owner's process on the machine that was started as its own."""
         resources = {f"datalens_owner_{number}": 1} if self._owned else None
-        actor = self._ray.remote(self._kind).options(
+        actor = self._ray.remote(Owner if self._owners else self._kind).options(
             num_cpus=self._threads, num_gpus=self._gpus, resources=resources, max_restarts=0, max_task_retries=0)
-        return actor.remote(number, self._threads)
+        return actor.remote(*((self._kind,) if self._owners else ()), number, self._threads)
 
     def _replace(self, number: int) -> Any:
         """Starts an actor afresh; returns the last answer of its recipes, None if it died again."""
@@ -189,7 +251,7 @@ class Actors:
         answer = None
         for recipe in self._recipes:
             for method, arguments in recipe(number):
-                asked = {getattr(self._handles[number], method).remote(*arguments): number}
+                asked = {self._call(number, method, arguments): number}
                 answer = dict(self._answers(asked)).get(number)
         return answer
 

@@ -208,7 +208,8 @@ def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
     if proofs[0]["adjacency"] == adjacency:
         return accountants.round_up(max(proof["epsilon"] for proof in proofs))
     others = [proof.get("other_adjacency") or {} for proof in proofs]
-    if not all(other.get("is_guarantee") and other["adjacency"] == adjacency for other in others):
+    if not all(other.get("is_guarantee") and other["adjacency"] == adjacency
+               and proof["accountant"] in other["epsilon_by_accountant"] for proof, other in zip(proofs, others)):
         return ""
     return accountants.round_up(max(other["epsilon_by_accountant"][proof["accountant"]]
                                    for proof, other in zip(proofs, others)))

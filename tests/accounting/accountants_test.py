@@ -279,3 +279,32 @@ def test_users_are_priced_as_records_are(accountant):
                 == accountants.epsilon(event, 5, DELTA, accountant, f"{relation}-user"))
     with pytest.raises(InvalidArgumentError, match="REPLACE_ONE"):
         accountants.epsilon(sampled, 5, DELTA, accountant, "replace-one-user")
+
+
+@pytest.mark.parametrize("multiplier", [0.4, 3.73, 30.0])
+def test_two_steps_to_a_neighbour_cost_no_less_than_twice_the_distance(multiplier):
+    """Gaussian noise without sampling: a replaced record moves the sum by two sensitivities at most, which is exact."""
+    found = accountants.epsilons_of_replacing([dp_accounting.GaussianDpEvent(multiplier)], DELTA, ADDED)
+    exact = accountants.epsilon_of([dp_accounting.GaussianDpEvent(multiplier / 2)], DELTA, "gdp")
+    assert exact <= found["gdp"] <= 1.4 * exact and set(found) == set(ACCOUNTANTS)
+
+
+def test_a_record_replaced_in_a_secret_sample_has_the_epsilon_of_both_steps():
+    """The worst pair of one release: the record's vector is 1, its replacement's -1, and others add up to 0."""
+    rate, noise = 0.05, 0.8
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+    epsilon = accountants.epsilons_of_replacing([event], DELTA, ADDED)["pld"]
+
+    def density(x, vector):
+        return (1 - rate) * stats.norm.pdf(x, 0, noise) + rate * stats.norm.pdf(x, vector, noise)
+
+    def delta(epsilon):
+        return integrate.quad(lambda x: max(0.0, density(x, 1) - math.exp(epsilon) * density(x, -1)), 0, 12,
+                              points=[1, 2, 3, 4, 5], limit=500)[0]
+
+    alone = accountants.epsilon_of([event], DELTA, "pld", ADDED)
+    assert delta(epsilon) <= DELTA < delta(0.5 * alone) and 2 * alone <= epsilon <= 3 * alone
+
+
+def test_where_one_step_promises_nothing_two_have_no_epsilon():
+    assert accountants.epsilons_of_replacing([dp_accounting.GaussianDpEvent(0.01)], DELTA, ADDED) == {}

@@ -2,14 +2,16 @@ import functools
 import json
 import math
 import pathlib
+import re
 import tempfile
 
 import dp_accounting
 import pytest
 
 from datalens_tf.accounting import accountants
-from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import render_text
+from datalens_tf.accounting import statement as statements
+from datalens_tf.accounting.ledger import Charge, PrivacyLedger
+from datalens_tf.accounting.statement import audience, render_text
 from datalens_tf.config import ACCOUNTANTS
 from datalens_tf.errors import InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms import InsecureSeededNoise, SecureGaussianNoise
@@ -43,6 +45,32 @@ def test_epsilon_covers_every_charge_also_the_burnt_ones():
         assert statement["epsilon_by_accountant"][name] == accountants.epsilon(EVENT, 149, 1e-5, name)
     assert statement["epsilon"] == statement["epsilon_by_accountant"]["gdp"]
     assert (statement["num_charges"], statement["num_burnt_charges"], statement["num_steps"]) == (149, 2, 147)
+
+
+@pytest.mark.parametrize("epsilon, delta, whom", [
+    (1.0, 1e-5, "with anybody"), (1.01, 1e-5, "with partners"), (10.0, 1e-5, "with few people"),
+    (10.1, 1e-5, "with nobody"), (0.5, 0.01, "with nobody who may not see the records: delta is no smaller than 1/n")])
+def test_advice_on_whom_to_share_with(epsilon, delta, whom):
+    assert audience({"epsilon": epsilon, "delta": delta, "num_records": None, "records_at_most": 100}).startswith(whom)
+
+
+def test_groups_are_priced_as_the_page_on_epsilon_says():
+    """Its rows for epsilon 1 and 10, by one Gaussian release with the noise of each."""
+    page = " ".join((pathlib.Path(__file__).parents[2] / "docs/explanation/epsilon.md").read_text().split())
+    for budget, row in ((1.0, ("2.16", "6.17", "14.43")), (10.0, ("24.39", "91.85", "284.50"))):
+        multiplier = accountants.calibrate_noise_multiplier(1, budget, 1e-5, "gdp")
+        event = dp_accounting.GaussianDpEvent(multiplier)
+        found = statements._of_groups([Charge(index=0, step=1, event=event, count=1)], 1e-5)
+        told = [float(word) for word in re.findall(r"([\d.]+) for \d+ \(", found)]
+        assert told == pytest.approx(list(map(float, row)), abs=0.0101)
+        assert f"| {budget:g} | {' | '.join(row)} |" in page
+    sampled = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(2.0))
+    assert statements._of_groups([Charge(index=0, step=1, event=sampled, count=1)], 1e-5) == ""
+
+
+def test_groups_stand_in_the_statement_and_one_alone_is_right_as_often_as_the_page_says():
+    text = " ".join(render_text(make()).split())
+    assert "weaker guarantee: epsilon is 2.1" in text and "for one, 55.4 %" in text
 
 
 def test_it_is_json_and_comes_back_the_same():
@@ -92,7 +120,7 @@ def test_the_statement_says_on_which_data_constants_were_chosen(dataset, among):
 
 @pytest.mark.parametrize("changes, said", [
     ({"dataset": "npz:data.npz"}, "The number of the 10 classes was read from the private labels"),
-    ({"dataset": "arrays"}, "The number of the 10 classes was read from the private labels"),
+    ({"dataset": "arrays"}, "Names and number of the 10 classes were read from the private labels"),
     ({"dataset": "folder:pictures"}, "are those of the sub-folders, or of the labels where a table has them, and are "
                                      "taken to be public"),
     ({"dataset": "parquet:pictures"}, "are those of the files' description or, without one, of the labels, and are"),

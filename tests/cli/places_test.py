@@ -85,7 +85,8 @@ def test_data_has_the_name_that_it_is_given(secret, tmp_path, capsys):
     words = ("train", f"--dataset=npz:{secret}/faces.npz", "--data_name=clinic A", "--output_dir", folder, *TINY)
     run(*words)
     run(*words, "--resume")
-    assert json.loads((folder / "config.json").read_text())["dataset"] == "clinic A"
+    assert json.loads((folder / "config.json").read_text())["dataset"] == "npz:clinic A"
+    assert "read from the private labels" in " ".join((folder / "privacy.txt").read_text().split())
     assert telling(folder, str(secret), "secretplace", "faces") == []
     capsys.readouterr()
     for name in ("a/b", "", "two\nlines", "abc\u202edef"):

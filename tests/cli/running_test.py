@@ -135,7 +135,8 @@ def test_the_commands_of_the_last_screen_work(unfinished, tmp_path, datalens, sm
 def test_the_last_screen_says_what_may_be_shared_and_quiet_leaves_it_out(unfinished, tmp_path, datalens):
     folder = shutil.copytree(unfinished, tmp_path / "run")
     status, out, _ = datalens("train", "--resume", "--output_dir", folder)
-    assert status == 0 and f"share     all of {folder} but {folder}/private" in out
+    assert status == 0 and f"share     {folder} without {folder}/private, and exports: with" in out
+    assert "protected is one record (an image with its label); names of classes and of the data are not" in out
     for name in ("privacy.txt", "samples.png", "samples.npz", "generator"):
         assert str(folder / name) in out and (folder / name).exists()
     status, out, err = datalens("train", "--resume", "--output_dir", folder, "--quiet")

@@ -10,7 +10,7 @@ import pytest
 from datalens_tf import cli
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.config import ACCOUNTANTS
+from datalens_tf.config import ACCOUNTANTS, config_digest
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.planning.pricing import composition_report, render_composition
 from datalens_tf.training.trainer import Trainer
@@ -18,9 +18,9 @@ from tests.ledgers import as_version_1
 from tests.training import tiny
 
 
-def ledger(path, multiplier, num_charges, delta=1e-5):
+def ledger(path, multiplier, num_charges, delta=1e-5, config_digest="abc"):
     event = dp_accounting.GaussianDpEvent(multiplier)
-    made = PrivacyLedger.create(path, epsilon=50.0, delta=delta, accountant="gdp", config_digest="abc",
+    made = PrivacyLedger.create(path, epsilon=50.0, delta=delta, accountant="gdp", config_digest=config_digest,
                                 step_event=event)
     for step in range(num_charges):
         made.spend(event, step=step)
@@ -51,6 +51,27 @@ def test_the_same_file_and_different_deltas_are_refused(tmp_path):
         composition_report([first, other])
     assert composition_report([first, other], 1e-5)["epsilon"]["gdp"] == pytest.approx(
         composition_report([first, ledger(tmp_path / "c", 20.0, 3)])["epsilon"]["gdp"])
+
+
+def test_sums_say_what_they_protect_and_different_units_have_none(tmp_path):
+    """A patient with several images pays more for a run that protects one of them than that run's epsilon says."""
+    runs = []
+    for name, settings in {"a": "{}", "b": '{"unit": "patient"}', "c": None, "d": '{"unit": "patient"} '}.items():
+        (tmp_path / name).mkdir()
+        digest = "abc" if settings is None else config_digest(settings)
+        runs.append(ledger(tmp_path / name / "ledger.jsonl", 20.0, 3, config_digest=digest))
+        if settings is not None:
+            (tmp_path / name / "config.json").write_text(settings)
+    with pytest.raises(InvalidArgumentError, match=r"got one record .*/a/ledger.jsonl and one patient .*/b/"):
+        composition_report(runs)
+    both = render_composition(composition_report([runs[1], runs[3]]))
+    assert both.endswith("Protected is one patient (all the images that the patient has, with their labels).")
+    unsure = composition_report(runs[1:])
+    assert unsure["unit"].startswith("one patient") and unsure["unit_unknown"] == [str(tmp_path / "c/ledger.jsonl")]
+    assert "c/ledger.jsonl protects is not known" in render_composition(unsure)
+    assert "Protected" not in render_composition(composition_report([runs[2]]))
+    (tmp_path / "a/config.json").write_text('{"unit": "patient"}')  # It is not that of the ledger.
+    assert composition_report([runs[0]])["unit"] is None
 
 
 def test_forks_of_one_run_are_recognised_and_both_are_paid_for(tmp_path):

@@ -1,10 +1,11 @@
 """Actors that are lost are replaced and asked again, and each failure costs what it must."""
 
+import traceback
 import types
 
 import pytest
 
-from datalens_tf.errors import ActorError
+from datalens_tf.errors import ActorError, BudgetExhaustedError, CheckpointError, DataError, InvalidArgumentError
 from datalens_tf.options import PerformanceOptions
 from datalens_tf.training import actors
 
@@ -77,6 +78,54 @@ def fixture_make(monkeypatch):
 def work(number):
     del number
     return "work", ()
+
+
+class Telling:
+    """An actor whose errors quote a record."""
+
+    def __init__(self, number, threads):
+        del number, threads
+
+    def load(self, error):
+        raise error
+
+    advance = load
+
+
+@pytest.mark.parametrize("method, error, told", [
+    ("load", DataError("values up to 173.25"), DataError), ("load", InvalidArgumentError("173.25"), DataError),
+    ("load", ValueError("173.25"), DataError), ("advance", DataError("173.25"), RuntimeError),
+    ("advance", ValueError("173.25"), RuntimeError)])
+def test_what_is_wrong_with_records_is_told_to_their_owner_alone(method, error, told, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(told) as found:
+        actors.Owner(Telling, 3, 1).answer(method, error)
+    shown = "".join(traceback.format_exception(found.value))
+    assert "173.25" not in shown and "3" in str(found.value)
+    (log,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert str(log.relative_to(tmp_path)) in str(found.value)
+    assert "173.25" in log.read_text() and log.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("error", [BudgetExhaustedError("spent"), CheckpointError("of another configuration")])
+def test_errors_of_the_protocol_are_told(error, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(type(error), match=str(error)):
+        actors.Owner(Telling, 0, 1).answer("advance", error)
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_owners_are_asked_through_what_keeps_their_secrets(monkeypatch):
+    asked = []
+    owner = types.SimpleNamespace(answer=types.SimpleNamespace(remote=lambda *words: asked.append(words)))
+    ray = types.SimpleNamespace(
+        cluster_resources=dict, nodes=list, kill=lambda handle: None, remote=lambda kind: types.SimpleNamespace(
+            options=lambda **given: types.SimpleNamespace(remote=lambda *words: asked.append((kind, *words)) or owner)))
+    monkeypatch.setattr(actors, "_connected", lambda count, options: (ray, False))
+    found = actors.Actors(1, PerformanceOptions(distribute="ray"), owners=True, kind=Telling)
+    found._handles[0] = found._spawn(0)
+    found._call(0, "load", ("x",))
+    assert asked == [(actors.Owner, Telling, 0, 1), ("load", "x")]
 
 
 def test_who_is_lost_is_started_again_and_asked_again(make):

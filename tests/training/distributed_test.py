@@ -277,7 +277,7 @@ def test_a_driver_that_dies_is_continued(ray, tmp_path, reference):
 
 @pytest.mark.slow
 def test_errors_of_an_actor_are_the_users_own_and_leave_none_behind(ray, tmp_path):
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(DataError, match="Owner 0 cannot use its data: .* says why"):
         Owners(OWNED.replace(dataset=f"npz:{tmp_path}/{{owner}}.npz"), RAY)
     wait_for_their_end()
 

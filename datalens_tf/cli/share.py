@@ -1,0 +1,39 @@
+"""`datalens share`: a copy of a run without anything private."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+from etils import epy
+
+from datalens_tf.cli import running
+from datalens_tf.cli.parser import Command, Parser
+from datalens_tf.errors import CheckpointError
+
+with epy.lazy_imports():
+    from datalens_tf import image_generator
+    from datalens_tf.accounting import statement as statements
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("--output_dir", required=True, metavar="DIR",
+                        help="a new folder, which gets the generator, samples, settings, ledger and statement")
+
+
+def _share(args: argparse.Namespace) -> None:
+    """`datalens share`."""
+    run = pathlib.Path(args.run)
+    running.check_finished(run)
+    generator = image_generator.load(run)
+    statement = generator.privacy
+    if not statement["private"]:
+        raise CheckpointError(f"{run} is NOT PRIVATE: nothing of it may be shared but with those who may see the "
+                              "records.")
+    folder = generator.save(args.output_dir)
+    print(f"{folder} may be shared {statements.audience(statement)}: read {folder / 'privacy.txt'} first, which says "
+          "what is protected, and what is not")
+
+
+COMMANDS = {"share": Command(_add_arguments, _share)}
