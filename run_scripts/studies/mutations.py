@@ -285,6 +285,18 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "Content-Security-Policy", "X-Nothing", "evaluation/report_test.py::test_its_policy_stops_scripts_and_requests"),
     ("the page that draws runs whatever script gets into it", "serving/templates/page.html.j2",
      "Content-Security-Policy", "X-Nothing", "serving/convert_test.py -k policy_stops_scripts"),
+    ("an owner tells the driver what is wrong with its records", "training/actors.py",
+     "if method != \"load\" and isinstance(error, _OF_THE_PROTOCOL):", "if isinstance(error, (DataError, ValueError)):",
+     "training/actors_test.py -k told_to_their_owner_alone"),
+    ("a replaced record is priced as two steps, at the delta of one", "accounting/accountants.py",
+     "delta / (1 + math.exp(one))", "delta",
+     "accounting/accountants_test.py -k two_steps_to_a_neighbour_cost"),
+    ("runs that protect an image and a person are added up", "planning/pricing.py",
+     "if len(protected) > 1:", "if len(protected) > 2:",
+     "planning/pricing_test.py -k different_units_have_none"),
+    ("what somebody put into the generator's folder is shared", "image_generator.py",
+     "                        copy.unlink()  # Somebody put it there.", "                        pass",
+     "cli/share_test.py -k unknown_origin_stays"),
 )]
 
 
