@@ -140,11 +140,11 @@ def _export(args: argparse.Namespace) -> None:
             raise InvalidArgumentError(f"Cannot read --license_file={args.license_file}: {error}.") from error
         _validate.require(terms.strip() != "", "--license_file", args.license_file, "to hold text")
     run = common.load_run(pathlib.Path(args.run_dir))
-    if args.with_metrics:
-        print("its model card has accuracies on real records: share it only where these may be shared", file=sys.stderr)
     print(run.export(args.output_dir, version=args.version, step=args.step, license_text=terms,
                      with_metrics=args.with_metrics, output_warp=args.output_warp, output_grain=args.output_grain,
                      output_choices=args.output_choices))
+    if args.with_metrics:
+        print("its model card has accuracies on real records: share it only where these may be shared", file=sys.stderr)
 
 
 def _convert(args: argparse.Namespace) -> None:

@@ -127,7 +127,8 @@ def test_a_card_has_scores_on_real_data_only_if_asked(finished, tmp_path, datale
     refused(datalens(*words, "--with_metrics"), "metrics.json", "Evaluate the run first")
     assert datalens("evaluate", "--samples", run, "--quick", "--metrics=utility", "--epochs=1")[0] == 0
     for version, flags in enumerate(([], ["--with_metrics"]), 1):
-        assert datalens(*words, f"--version={version}", *flags)[0] == 0
+        status, _, err = datalens(*words, f"--version={version}", *flags)
+        assert status == 0 and ("share it only where" in err) == bool(flags)
         card = (tmp_path / f"serving/{version}/assets.extra/MODEL_CARD.md").read_text()
         assert ("real test records of digits" in card) == bool(flags)
         assert ("Not measured, or left out" in card) != bool(flags)
