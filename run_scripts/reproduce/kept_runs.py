@@ -207,12 +207,23 @@ def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
     """The epsilon that all these statements prove under this relation; empty where one of them proves none."""
     if proofs[0]["adjacency"] == adjacency:
         return accountants.round_up(max(proof["epsilon"] for proof in proofs))
-    others = [proof.get("other_adjacency") or {} for proof in proofs]
+    others = [_for_other_neighbours(proof) for proof in proofs]
     if not all(other.get("is_guarantee") and other["adjacency"] == adjacency
                and proof["accountant"] in other["epsilon_by_accountant"] for proof, other in zip(proofs, others)):
         return ""
     return accountants.round_up(max(other["epsilon_by_accountant"][proof["accountant"]]
                                    for proof, other in zip(proofs, others)))
+
+
+def _for_other_neighbours(proof: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A statement's price for other neighbours; empty where it has none. Older ones lack that of a replaced record."""
+    other = proof.get("other_adjacency")
+    if other is None and proof["adjacency"].startswith("add-or-remove"):
+        charges = verification.charges_of(proof) or []
+        other = {"adjacency": proof["adjacency"].replace("add-or-remove", "replace"), "is_guarantee": True,
+                 "epsilon_by_accountant": accountants.epsilons_of_replacing(
+                     [charge.event for charge in charges], proof["delta"], proof["adjacency"])}
+    return other or {}
 
 
 def _published(run: Mapping[str, Any], measure: str) -> str:
