@@ -210,8 +210,8 @@ def _of_groups(charges: Sequence[Charge], delta: float) -> str:
         return f"{accountants.round_up(accountants.epsilon_of([event], delta, 'gdp'))} for {size} ({right(size)})"
 
     return (f": epsilon is {', '.join(map(priced, _GROUPS[:-1]))} and {priced(_GROUPS[-1])}, by gdp. In brackets: how "
-            "often somebody is right at most who knows all others, and guesses which of two possibilities, as likely as "
-            f"each other, is true of it; for one, {right(1)}")
+            "often somebody is right at most who knows all others, and guesses which of two possibilities, equally "
+            f"likely, is true of it; for one, {right(1)}")
 
 
 def _of_units(config: RunSettings, unit: str) -> list[str]:
