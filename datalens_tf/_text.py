@@ -21,9 +21,9 @@ def printable(text: str) -> str:
 
 
 def without_folders(name: str) -> str:
-    """The name of a data set without the folders that it lies in: `npz:FILE`, `folder:DIR` or `tfds:FOLDER`."""
+    """The name of data without the folders above: `npz:FILE`, `folder:DIR`, `parquet:FILE` or `tfds:FOLDER`."""
     kind, _, place = name.partition(":")
-    if kind in ("npz", "folder") or (kind == "tfds" and place.startswith(("/", ".", "~"))):
+    if kind in ("npz", "folder", "parquet") or (kind == "tfds" and place.startswith(("/", ".", "~"))):
         *above, last = ["data", *(part for part in place.split(os.sep) if part not in ("", ".", ".."))]
         version = kind == "tfds" and re.fullmatch(r"\d+\.\d+\.\d+", last)
         name = f"{kind}:{above[-1]}/{last}" if version else f"{kind}:{last}"

@@ -18,6 +18,7 @@ from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
 from datalens_tf.bounds.accountant import RELATIONS, squared_mu
 from datalens_tf.config import ACCOUNTANTS, RunSettings
 from datalens_tf.data.registry import has_public_classes
+from datalens_tf.data.shards import has_shards
 from datalens_tf.errors import LedgerError
 
 if typing.TYPE_CHECKING:  # accounting alone must not wait for TensorFlow
@@ -48,6 +49,9 @@ _GROUP = "People with several records: the unit is one image. A group of r recor
 _GROUP_OF = ("People who are several {noun}s, and people whose pictures several {noun}s have: the unit is what one "
              "{noun} has. A group of r {noun}s has a weaker guarantee")
 _GROUPS = (2, 5, 10)
+_WHICH, _WHETHER = "which of two values it had", "whether it is in the data or not"
+_GUESSES = {"replace-one": _WHICH, "replace-one-user": _WHICH,
+            "add-or-remove-one": _WHETHER, "add-or-remove-one-user": _WHETHER}
 
 _NOT_COVERED = (
     "Choices made by looking at the private data: settings, number of steps, which of several runs to publish. Each "
@@ -143,7 +147,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         released += ", ".join("{noise_multiplier:.6g} for {num_charges} charges".format(**part)
                                               for part in facts["recalibrated"]) + "."
     unit, group = unit_of(config.unit, guarantee.adjacency)
-    group += _of_groups(charges, config.delta) + "."
+    group += _of_groups(charges, config.delta, guarantee.adjacency) + "."
     published = num_records if config.publishes_num_records else None
     bound = None if config.publishes_num_records else config.known_records(num_records)
     texts = facts | {
@@ -193,7 +197,7 @@ def unit_of(setting: str | None, adjacency: str) -> tuple[str, str]:
     return (_RECORD, _GROUP) if noun is None else (_all_of(noun), _GROUP_OF.format(noun=noun))
 
 
-def _of_groups(charges: Sequence[Charge], delta: float) -> str:
+def _of_groups(charges: Sequence[Charge], delta: float, adjacency: str) -> str:
     """Prices groups of records, or of units, in words; an empty text where noise is not Gaussian.
 
     A group of r changes every release by r sensitivities at most, as if the noise were r times smaller.
@@ -210,8 +214,8 @@ def _of_groups(charges: Sequence[Charge], delta: float) -> str:
         return f"{accountants.round_up(accountants.epsilon_of([event], delta, 'gdp'))} for {size} ({right(size)})"
 
     return (f": epsilon is {', '.join(map(priced, _GROUPS[:-1]))} and {priced(_GROUPS[-1])}, by gdp. In brackets: how "
-            "often somebody is right at most who knows all others, and guesses which of two possibilities, equally "
-            f"likely, is true of it; for one, {right(1)}")
+            f"often somebody is right at most who knows all others, and guesses {_GUESSES[adjacency]}, both equally "
+            f"likely; for one, {right(1)}")
 
 
 def _of_units(config: RunSettings, unit: str) -> list[str]:
@@ -224,6 +228,8 @@ def _of_units(config: RunSettings, unit: str) -> list[str]:
 def _held_out(config: RunSettings) -> list[str]:
     """A sentence on records that are only for testing, where there are any; not every kind of run holds some out."""
     share = getattr(config, "holdout", 0.0)
+    if has_shards(config.dataset):  # Older versions took the setting, and held nothing out.
+        return []
     return [f"Held out: a share of {share:g} of the data took no part in training, chosen by places alone. It is not "
             "counted among the records here, and what was measured on it is not covered."] if share else []
 
@@ -386,7 +392,8 @@ def _for_others(s: Mapping[str, Any]) -> str:
     name, epsilon = _cheapest(other, s["accountant"])
     price = f"{accountants.round_up(epsilon)} ({name})"
     if other["is_guarantee"]:
-        return f" Adjacency {other['adjacency']}: the same noise guarantees epsilon = {price}."
+        change = " (with as many images)" if other["adjacency"] == "replace-one-user" else ""
+        return f" Adjacency {other['adjacency']}{change}: the same noise guarantees epsilon = {price}."
     return (f" Adjacency {other['adjacency']}: the same noise would cost epsilon = {price}, a comparison figure and no "
             "guarantee, as this run publishes its number of records.")
 
@@ -403,7 +410,7 @@ def audience(s: Mapping[str, Any]) -> str:
     """
     known = s["num_records"] if s["num_records"] is not None else s["records_at_most"]
     epsilon, other = s["epsilon"], s.get("other_adjacency")
-    if not s.get("is_guarantee", True):
+    if if_published(s):
         if other is None or not other["is_guarantee"]:
             return "with nobody who may not see the records: epsilon is a comparison figure, and no guarantee"
         epsilon = _cheapest(other, s["accountant"])[1]

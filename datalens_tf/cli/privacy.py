@@ -21,6 +21,8 @@ from datalens_tf.methods import registry
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
+    import dp_accounting
+
     from datalens_tf.accounting import accountants as prices
     from datalens_tf.accounting import ledger as ledgers
     from datalens_tf.methods import embedding, sums
@@ -135,8 +137,8 @@ def _neighbours_report(config: MethodConfig, facts: DataFacts, accountants: tupl
                                     for name in prices.applicable(event)}}
         if config.adjacency.startswith("add-or-remove"):
             found[config.adjacency.replace("add-or-remove", "replace")] = prices.epsilons_of_replacing(
-                [event] * count, config.delta, config.adjacency)
-    own = [config.adjacency, *(name for name in found if name != config.adjacency)]
+                [dp_accounting.SelfComposedDpEvent(event, count)], config.delta, config.adjacency)
+    own = [config.adjacency, *(name for name in found if name != config.adjacency and found[name])]
     return {
         "method": config.method, "epsilon_budget": config.epsilon, "delta": config.delta,
         "num_records": facts.num_records, "adjacency": config.adjacency, "prices": [

@@ -134,13 +134,22 @@ def command(*words: Any) -> str:
     return shlex.join([*program, *map(str, words)])
 
 
+def _method(folder: pathlib.Path) -> Any:
+    """The method of a run; None where its settings cannot be read."""
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8"))["method"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_of_a_classifier(folder: pathlib.Path) -> bool:
+    """Whether a run trained a classifier, and no generator."""
+    return _method(folder) in _COMMANDS
+
+
 def resume_command(folder: pathlib.Path) -> str:
     """The command that continues a run."""
-    try:
-        method = json.loads((folder / "config.json").read_text(encoding="utf-8"))["method"]
-    except (OSError, ValueError, KeyError, TypeError):
-        method = None
-    return command(_COMMANDS.get(method, "train"), "--resume", f"--output_dir={folder}")
+    return command(_COMMANDS.get(_method(folder), "train"), "--resume", f"--output_dir={folder}")
 
 
 def unfinished(folder: pathlib.Path) -> str | None:

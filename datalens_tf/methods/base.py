@@ -176,9 +176,6 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
         """`fit` for a data set; continues an interrupted run of the same settings and records."""
         if isinstance(dataset, datasets.Dataset):  # Owners check their own records.
             dataset, _ = datasets.hold_out(datasets.sound(dataset), self.config.holdout)
-        else:
-            _validate.require(self.config.holdout == 0, "holdout", self.config.holdout,
-                              "to be 0 for data elsewhere, of which none is held out")
         num_users = None if dataset.owners is None else len(np.unique(dataset.owners))
         num_records = self.config.known_records(dataset.num_units)
         self.config = datasets.with_data(self.config, dataset).resolved(num_records, num_users)

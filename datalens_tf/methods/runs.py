@@ -121,7 +121,9 @@ def data_of_run(folder: pathlib.Path, stored: str, given: str | None = None, nam
     place = read_sources(folder).get("dataset", data_registry.located(stored))
     if given is None or data_registry.located(given) == place:
         return place, stored if name in (None, stored) else data_registry.public_name(place, name)
-    return data_registry.located(given), data_registry.public_name(data_registry.located(given), name)
+    place = data_registry.located(given)
+    # Older versions wrote the name that was given, without the kind of the data.
+    return place, stored if name == stored else data_registry.public_name(place, name)
 
 
 def load_run(folder: pathlib.Path) -> base.RunSynthesizer[Any]:

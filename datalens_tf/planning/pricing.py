@@ -124,7 +124,8 @@ def _unit(ledger: PrivacyLedger) -> str | None:
     except (OSError, ValueError):
         return None
     own = config_digest(text) == ledger.config_digest and isinstance(settings, dict)
-    return unit_of(settings.get("unit"), ledger.adjacency)[0] if own else None
+    known = own and isinstance(settings.get("unit"), str | None)
+    return unit_of(settings.get("unit"), ledger.adjacency)[0] if known else None
 
 
 def _has_secret_noise(ledger: PrivacyLedger) -> bool:

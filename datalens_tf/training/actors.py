@@ -64,19 +64,20 @@ class Owner:
         except Exception as error:
             if method != "load" and isinstance(error, _OF_THE_PROTOCOL):
                 raise
-            self._note()
+            told = traceback.format_exc()
+        with contextlib.suppress(Exception):  # Whatever fails here would tell what it was to write.
+            self._note(told)
         where = f"{_NOTES.format(number=self._number)} in its home folder says why"
         if method == "load":
             raise DataError(f"Owner {self._number} cannot use its data: {where}.")
         raise RuntimeError(f"owner {self._number} failed: {where}")
 
-    def _note(self) -> None:
-        """Writes the error of the moment where the owner finds it."""
+    def _note(self, told: str) -> None:
+        """Writes an error where the owner finds it."""
         path = pathlib.Path.home() / _NOTES.format(number=self._number)
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _files.atomic_write(path, traceback.format_exc())
-            path.chmod(0o600)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _files.atomic_write(path, told.encode("utf-8", "backslashreplace"))
+        path.chmod(0o600)
 
 
 class Actors:
@@ -171,7 +172,7 @@ class Actors:
             for number in lost:
                 given_up.add(number)
                 if losses[number] <= _REPLACEMENTS:
-                    with contextlib.suppress(ActorError):  # It cannot even be started.
+                    with contextlib.suppress(ActorError, DataError):  # It cannot even be started, or load its data.
                         self._replace(number)
                         given_up.remove(number)
         return answers

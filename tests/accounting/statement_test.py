@@ -51,7 +51,18 @@ def test_epsilon_covers_every_charge_also_the_burnt_ones():
     (1.0, 1e-5, "with anybody"), (1.01, 1e-5, "with partners"), (10.0, 1e-5, "with few people"),
     (10.1, 1e-5, "with nobody"), (0.5, 0.01, "with nobody who may not see the records: delta is no smaller than 1/n")])
 def test_advice_on_whom_to_share_with(epsilon, delta, whom):
-    assert audience({"epsilon": epsilon, "delta": delta, "num_records": None, "records_at_most": 100}).startswith(whom)
+    assert audience({"epsilon": epsilon, "delta": delta, "num_records": None, "records_at_most": 100,
+                     "adjacency": "add-or-remove-one"}).startswith(whom)
+
+
+def test_advice_follows_from_what_is_guaranteed_and_older_statements_do_not_say_it():
+    path = pathlib.Path(__file__).parents[2] / "results/runs/dp_gan_mnist_eps1_seed0/privacy.json"
+    old = json.loads(path.read_text())
+    assert old["epsilon"] < 1 and "with nobody" in audience(old)
+    other = {"adjacency": "replace-one", "is_guarantee": True, "epsilon_by_accountant": {"pld": 2.1, "rdp": 2.4}}
+    assert audience(old | {"other_adjacency": other}).startswith("with partners")
+    del other["epsilon_by_accountant"]["pld"]
+    assert audience(old | {"other_adjacency": other}).startswith("with partners")
 
 
 def test_groups_are_priced_as_the_page_on_epsilon_says():
@@ -60,17 +71,19 @@ def test_groups_are_priced_as_the_page_on_epsilon_says():
     for budget, row in ((1.0, ("2.16", "6.17", "14.43")), (10.0, ("24.39", "91.85", "284.50"))):
         multiplier = accountants.calibrate_noise_multiplier(1, budget, 1e-5, "gdp")
         event = dp_accounting.GaussianDpEvent(multiplier)
-        found = statements._of_groups([Charge(index=0, step=1, event=event, count=1)], 1e-5)
+        found = statements._of_groups([Charge(index=0, step=1, event=event, count=1)], 1e-5, "replace-one")
         told = [float(word) for word in re.findall(r"([\d.]+) for \d+ \(", found)]
         assert told == pytest.approx(list(map(float, row)), abs=0.0101)
         assert f"| {budget:g} | {' | '.join(row)} |" in page
     sampled = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(2.0))
-    assert statements._of_groups([Charge(index=0, step=1, event=sampled, count=1)], 1e-5) == ""
+    assert statements._of_groups([Charge(index=0, step=1, event=sampled, count=1)], 1e-5, "replace-one") == ""
 
 
 def test_groups_stand_in_the_statement_and_one_alone_is_right_as_often_as_the_page_says():
     text = " ".join(render_text(make()).split())
-    assert "weaker guarantee: epsilon is 2.1" in text and "for one, 55.4 %" in text
+    assert "weaker guarantee: epsilon is 2.1" in text and "for one, 55.4 %" in text and "which of two values" in text
+    charge = Charge(index=0, step=1, event=EVENT, count=1)
+    assert "whether it is in the data or not" in statements._of_groups([charge], 1e-5, "add-or-remove-one")
 
 
 def test_it_is_json_and_comes_back_the_same():

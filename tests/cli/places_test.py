@@ -17,6 +17,7 @@ from datalens_tf._text import without_folders
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.config import config_digest
 from datalens_tf.data.registry import load_dataset
+from datalens_tf.methods import runs
 from datalens_tf.methods.datalens import DataLensConfig
 from datalens_tf.methods.registry import config_class, synthesizer
 from tests.cli.commands import TINY
@@ -143,9 +144,20 @@ def test_python_writes_no_place_either(secret, tmp_path):
 
 @pytest.mark.parametrize("name, public", [
     ("mnist", "mnist"), ("npz:/home/me/x.npz", "npz:x.npz"), ("npz:x.npz", "npz:x.npz"),
+    ("parquet:/home/me/x.parquet", "parquet:x.parquet"),
     ("folder:/home/me/faces/", "folder:faces"), ("folder:.", "folder:data"), ("folder:/", "folder:data"),
     ("tfds:/home/me/mnist/3.0.1", "tfds:mnist/3.0.1"), ("tfds:~/mnist", "tfds:mnist"), ("tfds:mnist/a", "tfds:mnist/a"),
     ("npz:/home/{owner}/x{owner}.npz", "npz:x{owner}.npz"), ("npz:/a/b\u202e.npz", "npz:b\ufffd.npz"),
     ("my data", "my data")])
 def test_names_without_folders(name, public):
     assert without_folders(name) == public == without_folders(public)
+
+
+@pytest.mark.parametrize("stored, given, name", [
+    ("hospital", None, "hospital"), ("hospital", "folder:/new", "hospital"), ("folder:hospital", None, "hospital"),
+    ("folder:hospital", "folder:/new", "hospital"), ("folder:hospital", "folder:/new", "folder:hospital")])
+def test_a_run_keeps_its_name_whichever_version_wrote_it(stored, given, name, tmp_path):
+    """Older versions wrote the name that was given, without the kind of the data."""
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/sources.json").write_text('{"dataset": "folder:/old"}')
+    assert runs.data_of_run(tmp_path, stored, given, name) == (given or "folder:/old", stored)

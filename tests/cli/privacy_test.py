@@ -41,6 +41,14 @@ def test_privacy_prints_tables(datalens):
     assert re.search(r"^classic_rdp +unreachable$", out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("epsilon, priced", [(1, True), (80, False)])
+def test_privacy_of_sampled_records_has_what_follows_for_a_replaced_one(datalens, epsilon, priced):
+    status, out, _ = datalens("privacy", "--method=dp_gan", f"--epsilon={epsilon}", "--num_records=60000")
+    lines = out.splitlines()
+    assert status == 0 and lines[1].startswith("add-or-remove-one: ") and (len(lines) == 3) == priced
+    assert not priced or re.fullmatch(r"replace-one: epsilon 2\.\d+ \(rdp\), 2\.\d+ \(pld\); a guarantee", lines[2])
+
+
 @pytest.mark.parametrize("adjacency, other", [("add-or-remove-one", 1.9211), ("replace-one", 0.6805)])
 def test_privacy_of_sums_has_a_line_for_each_kind_of_neighbours(datalens, adjacency, other):
     words = "privacy", "--method=datalens_plus", "--epsilon=1", f"--adjacency={adjacency}"

@@ -51,6 +51,13 @@ class TestDpGan(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
         assert bounded.config.sampling_probability == 6 / 60
         assert (statement["num_records"], statement["records_at_most"]) == (None, 60)
         assert ["comparison figure" in text for text in texts] == [True, False]
+        assert [s.privacy_statement()["is_guarantee"] for s in (run, bounded)] == [False, True]
+        for one, text in zip((run, bounded), texts):
+            other = one.privacy_statement()["other_adjacency"]
+            assert other["adjacency"] == "replace-one" and other["is_guarantee"]
+            assert set(other["epsilon_by_accountant"]) == {"rdp", "pld"}
+            assert 2 * one.privacy_statement()["epsilon"] < other["epsilon_by_accountant"]["rdp"] < 12
+            assert "Adjacency replace-one: the same noise guarantees epsilon = " in text
         assert "(20 records)" in texts[0] and "(at most 60 records)" in texts[1] and " 20 " not in texts[1]
 
     def test_the_charge_is_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch):

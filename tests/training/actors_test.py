@@ -107,6 +107,20 @@ def test_what_is_wrong_with_records_is_told_to_their_owner_alone(method, error, 
     assert "173.25" in log.read_text() and log.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("blocked", [False, True])
+def test_what_cannot_be_written_is_not_told_either(blocked, tmp_path, monkeypatch):
+    """Names of files that are no text, and a home folder that takes no file."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    if blocked:
+        (tmp_path / "home").write_text("a file")
+    error = DataError(f"patient_M\udcfcller: value {4700 + 11}")
+    with pytest.raises(DataError) as found:
+        actors.Owner(Telling, 0, 1).answer("load", error)
+    assert "4711" not in "".join(traceback.format_exception(found.value))
+    logs = list(tmp_path.rglob("*.log"))
+    assert not logs if blocked else "4711" in logs[0].read_text()
+
+
 @pytest.mark.parametrize("error", [BudgetExhaustedError("spent"), CheckpointError("of another configuration")])
 def test_errors_of_the_protocol_are_told(error, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
