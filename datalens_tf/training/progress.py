@@ -150,12 +150,15 @@ class Progress(Callback):
 
     def on_stage(self, name: str, parts: int = 1, done: int = 0) -> None:
         with self._lock:
+            # A stage may begin again: a method names it, and then the loop in it. Its estimate still holds.
+            estimate = None if self._now is None or self._now.stage.name != name else self._now.estimate
             self._leave()
             found = [part for part in self._parts if part.stage.name == name]
             if not found:
                 found = [_Part(Stage(name, charged=True))]
                 self._parts += found
             self._now = part = found[0]
+            part.estimate = part.estimate or estimate
             part.since, part.count, part.whole, part.done = self._clock(), parts, done, done / parts
             part.begun, part.first, part.what = (part.done, part.since), None, ""
             self._told(name)

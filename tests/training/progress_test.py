@@ -148,6 +148,22 @@ def test_nothing_is_promised_where_nothing_is_known():
     assert progress._stream.lines == ["train; time left not known yet"]
 
 
+@pytest.mark.parametrize("work", [None, 1000.0])
+def test_a_stage_that_begins_again_has_not_ended(work):
+    """A method says that it trains, and so does the loop in it, which took the first five percent for nothing."""
+    clock = Clock()
+    progress = Progress(stream=Lines(clock), clock=clock)
+    progress.on_plan("", [Stage("train", work), Stage("samples", 200.0)])
+    progress.on_stage("train")
+    progress.on_stage("train", 1500)
+    assert progress.seconds_left() == (None if work is None else 120)
+    for number in (1, 2, 3):
+        clock.now += 2.0
+        progress.on_progress("step", float(number))
+    left = progress.seconds_left()
+    assert left == pytest.approx(1497 * 2 + 20 if work is None else 100 - 6 + 20)
+
+
 def test_no_line_repeats_another():
     clock = Clock()
     progress = Progress(stream=Lines(clock), clock=clock)
