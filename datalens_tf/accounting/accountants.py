@@ -57,9 +57,6 @@ def epsilon(event: dp_accounting.DpEvent, num_steps: int, delta: float, accounta
     return epsilon_of([dp_accounting.SelfComposedDpEvent(event, num_steps)], delta, accountant, adjacency)
 
 
-_LARGEST_STEP = 100.0  # Epsilon from which removing a record alone promises nothing.
-
-
 def epsilon_of(events: Sequence[dp_accounting.DpEvent], delta: float, accountant: str,
                adjacency: str = "replace-one") -> float:
     """Epsilon, at this delta, of the adaptive composition of the events; 0 for none, infinity for a noiseless one.
@@ -87,7 +84,8 @@ def epsilons_of_replacing(events: Sequence[dp_accounting.DpEvent], delta: float,
     """Epsilon for a replaced record by each accountant that has one, of events priced for one added or removed.
 
     Replacing is removing one and adding another, and what holds for each of the two steps with (e, d) holds for both
-    with (2 e, (1 + exp(e)) d) (Dwork and Roth 2014, theorem 2.2 and its remark on delta). The smallest such e is taken.
+    with (2 e, (1 + exp(e)) d): group privacy (Dwork and Roth 2014, theorem 2.2), with the delta that follows from
+    applying the definition twice. The smallest such e is taken.
 
     Args:
       events: dp_accounting events, in any order.
@@ -96,7 +94,7 @@ def epsilons_of_replacing(events: Sequence[dp_accounting.DpEvent], delta: float,
     """
     def of_both(name: str) -> float:
         one = 0.0
-        while one < _LARGEST_STEP:
+        while one < 100:  # Beyond that, removing a record alone promises nothing.
             found = epsilon_of(events, delta / (1 + math.exp(one)), name, adjacency)
             if found <= one:
                 return 2 * one

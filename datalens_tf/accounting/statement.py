@@ -130,11 +130,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "noise_source": noise.description if event is not None else "none",
     }
     if guarantee.adjacency.startswith("add-or-remove") and "other_adjacency" not in facts:
-        prices = accountants.epsilons_of_replacing(
-            [charge.event for charge in charges], config.delta, guarantee.adjacency)
-        facts["other_adjacency"] = {
-            "adjacency": guarantee.adjacency.replace("add-or-remove", "replace"), "is_guarantee": True,
-            "epsilon_by_accountant": prices} if prices else None
+        facts["other_adjacency"] = price_of_replacing(charges, config.delta, guarantee.adjacency)
     if not private and "other_adjacency" in facts:  # No epsilon holds, for any relation.
         facts["other_adjacency"] = None
     released = guarantee.released
@@ -291,6 +287,13 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
             for name in ACCOUNTANTS if all(name in accountants.applicable(unit) for unit in units)}
 
 
+def price_of_replacing(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, Any] | None:
+    """Entry of a statement for added or removed records: what it guarantees for replaced ones; None for nothing."""
+    prices = accountants.epsilons_of_replacing([charge.event for charge in charges], delta, adjacency)
+    return {"adjacency": adjacency.replace("add-or-remove", "replace"), "is_guarantee": True,
+            "epsilon_by_accountant": prices} if prices else None
+
+
 def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:
     """Entries of a statement about its ledger: the run and head that name it, and its charges, equal ones merged."""
     charged: list[dict[str, Any]] = []
@@ -369,7 +372,7 @@ def counted(s: Mapping[str, Any]) -> str:
     return "units" if s.get("unit_setting") else "records"
 
 
-def if_published(s: Mapping[str, Any]) -> str:
+def _if_published(s: Mapping[str, Any]) -> str:
     """The caveat on an add-or-remove guarantee of a run that publishes its number of records; empty for others."""
     if not s["adjacency"].startswith("add-or-remove") or s["num_records"] is None:
         return ""
@@ -403,22 +406,35 @@ def neighbours(s: Mapping[str, Any]) -> str:
     return f"{s['unit']} had {_UNITS[s['adjacency']][1]}"
 
 
+def guaranteed(s: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Neighbours and the epsilon that a private run guarantees them; None where its epsilon is a comparison figure."""
+    if not _if_published(s):
+        return s["adjacency"], s["epsilon"]
+    other = s.get("other_adjacency")
+    if other is None or not other["is_guarantee"]:
+        return None
+    return other["adjacency"], _cheapest(other, s["accountant"])[1]
+
+
+def caveat(s: Mapping[str, Any]) -> str:
+    """Sentences on what a run's epsilon does not promise, and what holds instead; empty where it is a guarantee."""
+    return _if_published(s) and _if_published(s) + _for_others(s)
+
+
 def audience(s: Mapping[str, Any]) -> str:
     """Says with whom what a private run released may be shared, by its epsilon and delta: our advice, and no theorem.
 
     The page on epsilon (docs/explanation/epsilon.md) has the same advice.
     """
     known = s["num_records"] if s["num_records"] is not None else s["records_at_most"]
-    epsilon, other = s["epsilon"], s.get("other_adjacency")
-    if if_published(s):
-        if other is None or not other["is_guarantee"]:
-            return "with nobody who may not see the records: epsilon is a comparison figure, and no guarantee"
-        epsilon = _cheapest(other, s["accountant"])[1]
+    bound = guaranteed(s)
+    if bound is None:
+        return "with nobody who may not see the records: epsilon is a comparison figure, and no guarantee"
     if s["delta"] * known >= 1:
         return "with nobody who may not see the records: delta is no smaller than 1/n"
     for most, whom in ((1, "with anybody, for most data"), (3, "with partners under a contract"),
                        (10, "with few people under a contract")):
-        if epsilon <= most:
+        if bound[1] <= most:
             return whom
     return "with nobody who may not see the records: so large an epsilon promises next to nothing"
 
@@ -431,7 +447,7 @@ def meaning(s: dict[str, Any]) -> str:
         f"{accountants.round_up(s['epsilon'])} and delta = {s['delta']:g}. Had {s['unit']} "
         f"{_UNITS[s['adjacency']][1]}, every outcome would have been at most e^epsilon times as likely, up to an "
         f"additive delta. Adjacency: {s['adjacency']}. The budget was epsilon = {s['epsilon_budget']:g} by the "
-        f"accountant {s['accountant']}.{if_published(s)}{_for_others(s)}")
+        f"accountant {s['accountant']}.{_if_published(s)}{_for_others(s)}")
 
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -66,7 +66,8 @@ def _public(public: surveys.SurveyedFacts, facts: DataFacts, delta: float, place
     found = [("data", f"{_text.without_folders(public.name)}, {public.layout}{kinds}"), ("records", str(facts)),
              ("classes", _listed([_text.printable(name) for name in public.class_names]) + declared),
              ("delta", f"{delta:g}, which is {delta * facts.num_records:.2g}/n")]
-    if len(public.class_names) > 1 and any(name != str(label) for label, name in enumerate(public.class_names)):
+    named = any(name != str(label) for label, name in enumerate(public.class_names))
+    if named and len(public.class_names) > 1 and not data_registry.has_public_classes(place):
         found.append(("published", "these names, with every copy of the generator: rename a class that is named after "
                                    "a person"))
     if data_registry.decodes_pictures(place) and public.unit is None:

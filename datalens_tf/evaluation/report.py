@@ -21,7 +21,7 @@ from datalens_tf import __version__, _files, _text
 from datalens_tf.accounting import accountants, verification
 from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import Charge
-from datalens_tf.accounting.statement import if_published, neighbours, render_text
+from datalens_tf.accounting.statement import caveat, guaranteed, neighbours, render_text
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.errors import CheckpointError
@@ -217,7 +217,7 @@ def render_report(metrics: Mapping[str, Any] | None, figures: Mapping[str, Any],
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
                                      finalize=_text.finalize)
     environment.filters |= {"up": round_up, "number": _number, "percent": lambda value: f"{100 * value:.1f} %",
-                            "numbers": _numbers, "neighbours": neighbours, "if_published": if_published}
+                            "numbers": _numbers, "neighbours": neighbours, "caveat": caveat, "guaranteed": guaranteed}
     images = {name: _data_uri(charts.svg_bytes(figure), "image/svg+xml") for name, figure in figures.items()
               if name not in ("pca", "tsne")}
     # Thousands of marks take fewer bytes as pixels.

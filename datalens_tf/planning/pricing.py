@@ -116,29 +116,29 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
             "epsilon": epsilons(together)}
 
 
-def _unit(ledger: PrivacyLedger) -> str | None:
-    """The unit that a run protects, by the settings beside its ledger; None where these are not there."""
+def _settings(ledger: PrivacyLedger) -> dict[str, Any] | None:
+    """The run's settings, beside its ledger; None where there are none, or those of another run."""
     try:
         text = ledger.path.with_name("config.json").read_text(encoding="utf-8")
         settings = _files.parse_json(text)
     except (OSError, ValueError):
         return None
     own = config_digest(text) == ledger.config_digest and isinstance(settings, dict)
-    known = own and isinstance(settings.get("unit"), str | None)
-    return unit_of(settings.get("unit"), ledger.adjacency)[0] if known else None
+    return settings if own else None
+
+
+def _unit(ledger: PrivacyLedger) -> str | None:
+    """The unit that a run protects; None where its settings do not say it."""
+    settings = _settings(ledger)
+    if settings is None or not isinstance(settings.get("unit"), str | None):
+        return None
+    return unit_of(settings.get("unit"), ledger.adjacency)[0]
 
 
 def _has_secret_noise(ledger: PrivacyLedger) -> bool:
     """Whether the run's noise was secret. Ledgers of version 1 do not say it; the settings beside them do."""
-    if not ledger.secret_noise:
-        return False
-    try:
-        text = ledger.path.with_name("config.json").read_text(encoding="utf-8")
-        settings = _files.parse_json(text)
-    except (OSError, ValueError):
-        return True
-    own = config_digest(text) == ledger.config_digest and isinstance(settings, dict)
-    return not own or settings.get("insecure_noise_seed") is None
+    settings = _settings(ledger)
+    return ledger.secret_noise and (settings is None or settings.get("insecure_noise_seed") is None)
 
 
 def _distinct_charges(ledgers: Sequence[PrivacyLedger]) -> list[Charge]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from datalens_tf import __version__, _text
 from datalens_tf.accounting.accountants import round_up
-from datalens_tf.accounting.statement import counted, how_many, if_published
+from datalens_tf.accounting.statement import caveat, counted, how_many
 
 LICENSE = """\
 The computation in this SavedModel was made by datalens_tf, under the Apache License, Version 2.0
@@ -68,7 +68,7 @@ def _guarantee(statement: Mapping[str, Any]) -> str:
     others = ", ".join(f"{round_up(value)} ({name})" for name, value in statement["epsilon_by_accountant"].items())
     return (f"Differential privacy with epsilon = {round_up(statement['epsilon'])} and delta = {statement['delta']:g} "
             f"({statement['accountant']}; neighbours: {statement['adjacency']}), for the generator and for all that "
-            f"is drawn from it, however much. {protected}Epsilon by accountant: {others}.{if_published(statement)} "
+            f"is drawn from it, however much. {protected}Epsilon by accountant: {others}.{caveat(statement)} "
             "`privacy.txt` has the assumptions.")
 
 

@@ -219,10 +219,8 @@ def _for_other_neighbours(proof: Mapping[str, Any]) -> Mapping[str, Any]:
     """A statement's price for other neighbours; empty where it has none. Older ones lack that of a replaced record."""
     other = proof.get("other_adjacency")
     if other is None and proof["adjacency"].startswith("add-or-remove"):
-        charges = verification.charges_of(proof) or []
-        other = {"adjacency": proof["adjacency"].replace("add-or-remove", "replace"), "is_guarantee": True,
-                 "epsilon_by_accountant": accountants.epsilons_of_replacing(
-                     [charge.event for charge in charges], proof["delta"], proof["adjacency"])}
+        other = statements.price_of_replacing(
+            verification.charges_of(proof) or [], proof["delta"], proof["adjacency"])
     return other or {}
 
 

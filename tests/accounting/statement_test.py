@@ -58,9 +58,13 @@ def test_advice_on_whom_to_share_with(epsilon, delta, whom):
 def test_advice_follows_from_what_is_guaranteed_and_older_statements_do_not_say_it():
     path = pathlib.Path(__file__).parents[2] / "results/runs/dp_gan_mnist_eps1_seed0/privacy.json"
     old = json.loads(path.read_text())
-    assert old["epsilon"] < 1 and "with nobody" in audience(old)
+    assert old["epsilon"] < 1 and "with nobody" in audience(old) and statements.guaranteed(old) is None
+    assert "comparison figure" in statements.caveat(old) and statements.caveat(make()) == ""
+    assert statements.guaranteed(make()) == ("replace-one", make()["epsilon"])
     other = {"adjacency": "replace-one", "is_guarantee": True, "epsilon_by_accountant": {"pld": 2.1, "rdp": 2.4}}
     assert audience(old | {"other_adjacency": other}).startswith("with partners")
+    assert statements.guaranteed(old | {"other_adjacency": other}) == ("replace-one", 2.1)
+    assert "guarantees epsilon = 2.1000 (pld)" in statements.caveat(old | {"other_adjacency": other})
     del other["epsilon_by_accountant"]["pld"]
     assert audience(old | {"other_adjacency": other}).startswith("with partners")
 
