@@ -300,7 +300,8 @@ class BoundedConfig(RunConfig):
     def _check(self) -> None:
         super()._check()
         _validate.require(self.records_at_most is None or self.adjacency == "add-or-remove-one", "records_at_most",
-                          self.records_at_most, "to be none: under replace-one the number of records is public")
+                          self.records_at_most, f"to be none: under {self.adjacency} the number of records is public. "
+                          "A private number of records needs --adjacency=add-or-remove-one")
 
     @property
     def publishes_num_records(self) -> bool:

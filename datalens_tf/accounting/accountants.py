@@ -5,7 +5,8 @@
 | `classic_rdp` | Gaussian releases           | the paper's Theorems 1 and 3, orders {1.1, 2, 3, ..., 199} |
 | `rdp`         | what dp_accounting supports | dp_accounting's RDP with its tighter conversion            |
 | `pld`         | what dp_accounting supports | dp_accounting's privacy loss distributions; an upper bound |
-|               | and samples of fixed size   | the same, of a curve in `bounds.fixed_size_sampling`   |
+|               | and a replaced record in    | the same, of curves in `bounds.fixed_size_sampling` and    |
+|               | a sample                    | `bounds.poisson_sampling`                                  |
 | `gdp`         | Gaussian releases           | exact: Balle and Wang 2018; Dong, Roth and Su 2019         |
 
 Neighbouring data sets differ in one replaced record, or, where `adjacency` says so, in one that is added or removed.
@@ -13,8 +14,9 @@ In a relation that ends in `-user`, everything that one user has is replaced, ad
 sensitivities, not their causes, so users are priced as records are: the code that makes an event has bounded what a
 whole user can do.
 For a Gaussian release the noise multiplier is the standard deviation divided by the l2 sensitivity *to that change*, so
-the factor 2 of a replacement is inside the event. Events that only the other relation covers, such as Poisson sampling
-under replacement, are refused. Samples of fixed size (`SampledWithoutReplacementDpEvent`) are for replacement.
+the factor 2 of a replacement is inside the event. In a Poisson sample, a record is either absent or present, and the
+noise multiplier is the standard deviation divided by what its presence changes, under both relations. Samples of fixed
+size (`SampledWithoutReplacementDpEvent`) are for replacement, and refused for the other relation.
 
 Every function raises InvalidArgumentError for events it cannot price and for noise multipliers that are not finite
 numbers > 0; a release without noise costs infinity.
@@ -77,32 +79,29 @@ def epsilon_of(events: Sequence[dp_accounting.DpEvent], delta: float, accountant
 def epsilons_of(events: Sequence[dp_accounting.DpEvent], delta: float, adjacency: str) -> dict[str, float]:
     """`epsilon_of` by each accountant that knows all the events."""
     return {name: epsilon_of(events, delta, name, adjacency) for name in ACCOUNTANTS
-            if all(name in applicable(event) for event in events)}
+            if all(name in applicable(event) for event, _ in _tally(events))}
 
 
-def epsilons_of_replacing(events: Sequence[dp_accounting.DpEvent], delta: float, adjacency: str) -> dict[str, float]:
-    """Epsilon for a replaced record by each accountant that has one, of events priced for one added or removed.
+def epsilons_for_others(events: Sequence[dp_accounting.DpEvent], delta: float, adjacency: str) -> dict[str, float]:
+    """`epsilons_of` under the other relation; empty where nothing is known for it.
 
-    Replacing is removing one and adding another, and what holds for each of the two steps with (e, d) holds for both
-    with (2 e, (1 + exp(e)) d): group privacy (Dwork and Roth 2014, theorem 2.2), with the delta that follows from
-    applying the definition twice. The smallest such e is taken.
+    A replaced record moves a sum by what its absence changes and by what another's presence does: by two sensitivities
+    at most. In a Poisson sample, events have one noise multiplier for both relations.
 
     Args:
-      events: dp_accounting events, in any order.
-      delta: in (0, 1), of the result.
-      adjacency: a relation of added or removed records or users.
+      events: of releases, priced under `adjacency`.
+      delta: in (0, 1).
+      adjacency: the relation that they are priced under; one of `RELATIONS`.
     """
-    def of_both(name: str) -> float:
-        one = 0.0
-        while one < 100:  # Beyond that, removing a record alone promises nothing.
-            found = epsilon_of(events, delta / (1 + math.exp(one)), name, adjacency)
-            if found <= one:
-                return 2 * one
-            one = found * (1 + 1e-6)  # A little more than the fixed point, which is reached from below.
-        return math.inf  # PLDs, which are cut off, have none for a very small delta.
-
-    found = {name: of_both(name) for name in epsilons_of(events, delta, adjacency)}
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    kind, _, unit = adjacency.partition("-one")
+    found: list[dp_accounting.DpEvent] = []
+    for event, count in _tally(events):
+        if isinstance(event, dp_accounting.GaussianDpEvent) and kind == "add-or-remove":
+            event = dp_accounting.GaussianDpEvent(event.noise_multiplier / 2)
+        elif not isinstance(event, dp_accounting.PoissonSampledDpEvent):
+            return {}
+        found.append(dp_accounting.SelfComposedDpEvent(event, count))
+    return epsilons_of(found, delta, ("replace" if kind == "add-or-remove" else "add-or-remove") + "-one" + unit)
 
 
 def round_up(value: float) -> str:

@@ -129,8 +129,8 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         "num_steps": num_charges - num_burnt,
         "noise_source": noise.description if event is not None else "none",
     }
-    if guarantee.adjacency.startswith("add-or-remove") and "other_adjacency" not in facts:
-        facts["other_adjacency"] = price_of_replacing(charges, config.delta, guarantee.adjacency)
+    if event is not None and "other_adjacency" not in facts:
+        facts |= price_for_others(charges, config.delta, guarantee.adjacency)
     if not private and "other_adjacency" in facts:  # No epsilon holds, for any relation.
         facts["other_adjacency"] = None
     released = guarantee.released
@@ -287,11 +287,17 @@ def price(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, 
             for name in ACCOUNTANTS if all(name in accountants.applicable(unit) for unit in units)}
 
 
-def price_of_replacing(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, Any] | None:
-    """Entry of a statement for added or removed records: what it guarantees for replaced ones; None for nothing."""
-    prices = accountants.epsilons_of_replacing([charge.event for charge in charges], delta, adjacency)
-    return {"adjacency": adjacency.replace("add-or-remove", "replace"), "is_guarantee": True,
-            "epsilon_by_accountant": prices} if prices else None
+def price_for_others(charges: Sequence[Charge], delta: float, adjacency: str) -> dict[str, Any]:
+    """Entry `other_adjacency`: what the charges cost under the other relation; empty where nothing is known for it.
+
+    A replaced record is protected whether the number of records is published or not. Runs whose own relation is that
+    one publish it, so that they guarantee an added or removed record nothing.
+    """
+    prices = accountants.epsilons_for_others([charge.event for charge in charges], delta, adjacency)
+    added = adjacency.startswith("add-or-remove")
+    other = adjacency.replace(*(("add-or-remove", "replace") if added else ("replace", "add-or-remove")))
+    return {"other_adjacency": {"adjacency": other, "is_guarantee": added, "epsilon_by_accountant": prices}
+            } if prices else {}
 
 
 def ledger_entries(ledger: PrivacyLedger) -> dict[str, Any]:

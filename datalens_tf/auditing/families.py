@@ -167,7 +167,7 @@ def sampled_pairs(config: Any, pictures: Dataset) -> list[neighbours.Pair]:
         built = kind(seeded)._networks(seeded) if isinstance(config, ClassifierConfig) else ()
         return kind.learner_class()(seeded, dataset, *built, noise_source(seeded))
 
-    return sampled.hostile_pairs(learner, pictures, seeded.mechanism().adjacency)
+    return sampled.hostile_pairs(learner, pictures)
 
 
 def _of_sampled_sums(config: Any, effort: Effort, records: Dataset | None, folder: pathlib.Path) -> list[Finding]:

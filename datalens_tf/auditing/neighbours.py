@@ -5,6 +5,9 @@ their sums, divided by the standard deviation of the noise that the mechanism as
 as one with noise multiplier z, for a mu of 1 / z. So the share of the charge is z times the distance in standard
 deviations. A share above 1 refutes the sensitivity, the noise or the price. Only the choice of inputs is random here,
 so a finding holds for certain.
+
+Where records are sampled, the price of a replaced one rests on what the presence of each may change. Pairs then differ
+in a record that is there or not, under both relations.
 """
 
 import functools
@@ -101,6 +104,12 @@ def audit_pairs(pairs: Sequence[Pair], measured: str, private: bool = False) -> 
                    claimed=1.0, details={"num_pairs": len(pairs)}, private=private)
 
 
+def priced_by_presence(mechanism: Any) -> bool:
+    """Whether a mechanism's event is about a record that is there or not, rather than a replaced one."""
+    return (getattr(mechanism, "adjacency", "replace-one") == "add-or-remove-one"
+            or getattr(mechanism, "sampling_probability", 1) < 1)
+
+
 def audit_mechanism(mechanism: Any, seed: int = 0) -> Finding:
     """The share of its charge that a mechanism takes on `worst_pair`; raises what `worst_pair` raises."""
     return audit_pairs([worst_pair(mechanism, seed)], f"{type(mechanism).__name__} on hostile records: short, long, "
@@ -118,7 +127,7 @@ def worst_pair(mechanism: Any, seed: int = 0) -> Pair:
       InvalidArgumentError: the kind is not known, or there is no noise.
     """
     sums = one_record_sums(mechanism, rng.stream(seed, "neighbours"))
-    if getattr(mechanism, "adjacency", "replace-one") == "add-or-remove-one":
+    if priced_by_presence(mechanism):
         sums = np.concatenate([np.zeros_like(sums[:1]), sums])
         distances = np.linalg.norm(sums.reshape(len(sums), -1), axis=1)
         best = (0, int(distances.argmax()))

@@ -19,7 +19,7 @@ import numpy as np
 from datalens_tf import _validate, rng
 from datalens_tf.accounting.ledger import PrivacyLedger
 from datalens_tf.auditing.findings import Finding
-from datalens_tf.auditing.neighbours import Asked, Pair
+from datalens_tf.auditing.neighbours import Asked, Pair, priced_by_presence
 from datalens_tf.auditing.releases import best_one_run_bound
 from datalens_tf.config import BoundedConfig, RunConfig
 from datalens_tf.data.datasets import Dataset, to_unit, usable_only, with_data
@@ -154,14 +154,14 @@ def audit_canaries(kind: Any, config: RunConfig, dataset: Dataset, run_dir: str 
         private=True)
 
 
-def hostile_pairs(make: Callable[[Dataset], SampledSums], dataset: Dataset, adjacency: str, num_records: int = 40
-                  ) -> list[Pair]:
+def hostile_pairs(make: Callable[[Dataset], SampledSums], dataset: Dataset, num_records: int = 40) -> list[Pair]:
     """Sums of a first step on some records, with one more and without it: black, white, random, or all at once odd.
+
+    Where the price is that of a replaced record, it is replaced by its opposite, and not left out.
 
     Args:
       make: learner of a data set, with weights and secret randomness that are the same for each.
       dataset: records of which the first are taken, and labels.
-      adjacency: `add-or-remove-one`, or `replace-one`, for which the record is replaced by its opposite.
       num_records: how many.
     """
     count = min(num_records, len(dataset))
@@ -184,7 +184,7 @@ def hostile_pairs(make: Callable[[Dataset], SampledSums], dataset: Dataset, adja
     for image in odd:
         label = len(pairs) % dataset.num_classes
         made, with_it = total([*first, image], [*labels, label])
-        _, without = (total(first, labels) if adjacency == "add-or-remove-one"
+        _, without = (total(first, labels) if priced_by_presence(made.mechanism)
                       else total([*first, 1.0 - image], [*labels, (label + 1) % dataset.num_classes]))
         pairs.append(Pair(made.mechanism, made.mechanism.dp_event(), with_it, without))
     return pairs

@@ -13,38 +13,36 @@ standard deviation z. All means of A, B and B' are at most 1 apart. For epsilon 
 
 By joint convexity, both terms are bounded by the divergence of two Gaussians 1 apart:
 delta(epsilon') = q delta_Gauss(epsilon). (Samples of more than one record are paired, one of A with one of B, so that
-the two differ in one record.) Exchanging P and Q does not change the bound, so
-delta(-epsilon') = 1 - e^-epsilon' + e^-epsilon' delta(epsilon').
-
-Composition. That curve is convex in e^epsilon' and is therefore the curve of some pair of distributions. The pair
-dominates every step, and dominating pairs compose adaptively (Zhu, Dong and Wang 2022, "Optimal Accounting of
-Differential Privacy via Characteristic Function"). Connecting the curve's points at a grid by lines in e^epsilon' only
-raises it (Doroshenko et al. 2022, "Connect the Dots").
+the two differ in one record.) Exchanging P and Q does not change the bound. It is convex in e^epsilon', so that it is
+the curve of some pair of distributions, and composes (`bounds.curves`).
 
 Requirements on the mechanism: given everything released before, the sample is fresh and secret, and the set that it is
 drawn from is a function of the records and of the earlier releases alone. See `mechanisms.sanitized_gradients`.
 """
 
+import functools
 import math
-from collections.abc import Sequence
 
 import dp_accounting
 import numpy as np
-from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from numpy.typing import NDArray
 from scipy import special
 
-# What is left of delta beyond this many standard deviations is below 1e-19; it is added to that of an infinite loss.
-_TAIL = 9.0
+from datalens_tf.bounds.curves import TAIL, Curve
 
 
-def epsilon(tally: Sequence[tuple[dp_accounting.SampledWithoutReplacementDpEvent, int]], delta: float) -> float:
-    """An upper bound on epsilon, at this delta, for sampled Gaussian releases, each with how often it was made."""
-    interval = min(_interval(event) for event, _ in tally)
-    total = privacy_loss_distribution.identity(interval)
-    for event, count in tally:
-        total = total.compose(_distribution(event, interval).self_compose(count))
-    return float(total.get_epsilon_for_delta(delta))
+def curve(event: dp_accounting.SampledWithoutReplacementDpEvent) -> Curve:
+    """The curve of one Gaussian release from a sample of fixed size, for one replaced record.
+
+    Args:
+      event: its noise multiplier is the noise's standard deviation divided by the sensitivity to that change.
+    """
+    # Never so small that its square is 0.
+    rate, shift = event.sample_size / event.source_dataset_size, max(1e-8, 1.0 / event.event.noise_multiplier)
+    largest = np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf,
+                           math.log(rate) + shift**2 / 2 + TAIL * shift)
+    return Curve(functools.partial(step_delta, rate=rate, shift=shift), float(largest),
+                 min(3e-4 * max(1.0, shift**2), 0.1 * rate * math.sqrt(math.expm1(min(shift**2, 50.0)))))
 
 
 def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArray[np.float64]:
@@ -62,30 +60,3 @@ def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArra
     second = inner + special.log_ndtr(-shift / 2 - inner / shift)
     deltas: NDArray[np.float64] = -rate * np.exp(first) * np.expm1(np.minimum(second - first, 0.0))
     return deltas
-
-
-def _distribution(event: dp_accounting.SampledWithoutReplacementDpEvent, interval: float
-                  ) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Distribution of the privacy loss of one step, on a grid."""
-    rate, shift = _rate_and_shift(event)
-    largest = np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf,
-                           math.log(rate) + shift**2 / 2 + _TAIL * shift)
-    count = max(1, math.ceil(largest / interval))
-    losses = interval * np.arange(count + 1)
-    upper = step_delta(losses, rate, shift)
-    lower = np.exp(-losses[1:]) * upper[1:] - np.expm1(-losses[1:])
-    # Rounding must not make the curve rise anywhere.
-    deltas = np.maximum.accumulate(np.concatenate([lower[::-1], upper])[::-1])[::-1]
-    return privacy_loss_distribution.PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -count, count, np.minimum(deltas, 1.0)))
-
-
-def _interval(event: dp_accounting.SampledWithoutReplacementDpEvent) -> float:
-    """A grid fine enough for a step's losses, most of which are far smaller than the largest."""
-    rate, shift = _rate_and_shift(event)
-    return min(3e-4 * max(1.0, shift**2), 0.1 * rate * math.sqrt(math.expm1(min(shift**2, 50.0))))
-
-
-def _rate_and_shift(event: dp_accounting.SampledWithoutReplacementDpEvent) -> tuple[float, float]:
-    """Sampling rate, and sensitivity divided by the noise's standard deviation; never so small that its square is 0."""
-    return event.sample_size / event.source_dataset_size, max(1e-8, 1.0 / event.event.noise_multiplier)

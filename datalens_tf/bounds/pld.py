@@ -1,4 +1,4 @@
-"""Privacy loss distributions, by dp_accounting; samples of fixed size by a curve of our own."""
+"""Privacy loss distributions, by dp_accounting; for replaced records, samples by curves of our own."""
 
 import functools
 import math
@@ -7,7 +7,7 @@ import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution
 
 from datalens_tf import _validate, events
-from datalens_tf.bounds import fixed_size_sampling
+from datalens_tf.bounds import curves, fixed_size_sampling, poisson_sampling
 from datalens_tf.bounds.accountant import HOPELESS, RELATIONS, Accountant, Tally, by_dp_accounting, squared_mu
 
 PLACE = 3
@@ -17,7 +17,7 @@ _INTERVAL = 1e-4
 
 
 class Pld(Accountant):
-    """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for samples of fixed size alone."""
+    """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for replaced records in samples."""
 
     note = "dp_accounting's privacy loss distributions; a near-exact upper bound"
 
@@ -26,9 +26,10 @@ class Pld(Accountant):
 
     def epsilon(self, tally: Tally, delta: float, adjacency: str) -> float:
         replaced = RELATIONS[adjacency] is RELATIONS["replace-one"]
-        if replaced and all(_is_sample_of_gaussian(event) for event, _ in tally):
+        if replaced and all(_is_sampled_gaussian(event) for event, _ in tally):
             weakest = min(event.event.noise_multiplier for event, _ in tally)
-            return math.inf if weakest < HOPELESS**-0.5 else fixed_size_sampling.epsilon(tally, delta)
+            return math.inf if weakest < HOPELESS**-0.5 else curves.epsilon(
+                [(_curve(event), count) for event, count in tally], delta)
         for event, _ in tally:
             _validate.require(
                 not replaced or isinstance(event, _UNSAMPLED), "event", event,
@@ -49,10 +50,18 @@ class Pld(Accountant):
         return by_dp_accounting(accountant, tally, delta, adjacency)
 
 
-def _is_sample_of_gaussian(event: dp_accounting.DpEvent) -> bool:
-    """Whether it is one Gaussian release from a sample of fixed size."""
-    return (isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
-            and isinstance(event.event, dp_accounting.GaussianDpEvent))
+def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
+    """Whether it is one Gaussian release from a sample, of fixed size or not."""
+    return _is_poisson_sampled_gaussian(event) or (
+        isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
+        and isinstance(event.event, dp_accounting.GaussianDpEvent))
+
+
+def _curve(event: dp_accounting.DpEvent) -> curves.Curve:
+    """The curve of one release from a sample, for a replaced record."""
+    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+        return poisson_sampling.curve(event)
+    return fixed_size_sampling.curve(event)
 
 
 def _is_poisson_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:

@@ -45,7 +45,7 @@ from datalens_tf.training.sampled import SampledSums
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient, of all weights together, is clipped to the l2 norm {clip_norm:g}, and of that "
     "the largest coordinates are kept, with at most {top_k_norm:g} of its squared norm, before it is summed, whatever "
-    "the record is; adding or removing the record changes the sum by at most {l2_sensitivity:.6g}.",
+    "the record is; its presence changes the sum by at most {record_norm:.6g}.",
     "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
     "others and of other steps, by a draw that nobody sees (Poisson sampling).",
     "Steps are composed adaptively: later steps may depend on everything released before.",
@@ -56,9 +56,9 @@ _ASSUMPTIONS = (
 )
 _RELEASED = (
     "The classifier's noisy gradients: {num_charges} steps on batches of {batch_size} records on average, each "
-    "record's gradient clipped and compressed to an l2 norm of at most {l2_sensitivity:.6g}, with Gaussian noise of "
-    "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The classifier learned from these "
-    "alone. {num_burnt_charges} of the steps were lost in interruptions.")
+    "record's gradient clipped and compressed to an l2 norm of at most {record_norm:.6g}, with Gaussian noise of "
+    "standard deviation {noise_stddev:.6g} on every coordinate of their sum. The classifier learned from these alone. "
+    "{num_burnt_charges} of the steps were lost in interruptions.")
 _ACCURACY_NOTE = "Measured on real test records: epsilon does not cover this number."
 _CHUNK_NUMBERS = 2**22  # of gradients in memory at once
 _LARGEST_CHUNK = 64
@@ -348,9 +348,10 @@ def _guarantee(config: ClassifierConfig) -> Guarantee:
     """The method's account of its privacy, in addition to the settings."""
     facts = {name: getattr(config, name)
              for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
+    facts |= {name: getattr(config.mechanism(), name) for name in ("record_norm", "l2_sensitivity", "noise_stddev")}
     return Guarantee(
         event=config.step_event(), adjacency=config.adjacency if config.epsilon is not None else "none",
-        facts=facts | {"l2_sensitivity": config.mechanism().l2_sensitivity}, assumptions=_ASSUMPTIONS,
+        facts=facts, assumptions=_ASSUMPTIONS,
         released=_RELEASED if config.epsilon is not None else
         f"A classifier that was trained for {config.num_steps} steps without noise.",
         seeds=f"seed {config.seed} for the initial weights", product="classifier")

@@ -21,7 +21,7 @@ DEFAULT_STEPS = 1500
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(BoundedConfig):
-    """Settings of a classifier that is trained by DP-SGD. Neighbours are data sets with one record more or less.
+    """Settings of a classifier that is trained by DP-SGD.
 
     Example:
       >>> from datalens_tf import ClassifierConfig
@@ -31,7 +31,6 @@ class ClassifierConfig(BoundedConfig):
     """
 
     method: str = "dp_sgd_classifier"
-    adjacency: str = "add-or-remove-one"
     epsilon: float | None = setting(
         1.0, "Privacy budget epsilon. Training stops before it would be exceeded. None means no noise, NOT PRIVATE.")
     # Accountants of Gaussian releases know no sampling.
@@ -85,8 +84,8 @@ class ClassifierConfig(BoundedConfig):
         "How pixels are standardised, learning_rate_decay and ema_decay were chosen on MNIST, whose real test split "
         "was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one",)
-    NO_OTHER: typing.ClassVar[str] = "records are sampled independently, which is priced for that"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one", "add-or-remove-one")
+    NO_OTHER: typing.ClassVar[str] = "steps on sampled records are priced for these"
     OF_UNITS: typing.ClassVar[str] = "The gradient of one is the average of its images' gradients."
 
     def _check(self) -> None:

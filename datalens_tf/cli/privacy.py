@@ -25,6 +25,7 @@ with epy.lazy_imports():
 
     from datalens_tf.accounting import accountants as prices
     from datalens_tf.accounting import ledger as ledgers
+    from datalens_tf.accounting import statement as statements
     from datalens_tf.methods import embedding, sums
     from datalens_tf.planning import pricing, tf_privacy
 
@@ -104,8 +105,10 @@ def _compared(paths: list[pathlib.Path], delta: float | None) -> str:
     if not report["private"]:
         return pricing.render_composition(report)
     stated, text = tf_privacy.statement(ledger.charges, report["delta"])
-    own = prices.round_up(report["epsilon"]["rdp"])
-    return (f"{text}\nTensorFlow Privacy: epsilon {stated:.3f}. rdp here: {own}, {report['adjacency']}, for the "
+    sampled = isinstance(ledger.charges[0].unit, dp_accounting.PoissonSampledDpEvent)
+    adjacency = "add-or-remove-one" if sampled else report["adjacency"]  # It knows no replaced record in a sample.
+    own = prices.epsilon_of([charge.event for charge in ledger.charges], report["delta"], "rdp", adjacency)
+    return (f"{text}\nTensorFlow Privacy: epsilon {stated:.3f}. rdp here: {prices.round_up(own)}, {adjacency}, for the "
             f"{report['num_charges']} charges of {paths[0]}.")
 
 
@@ -135,9 +138,10 @@ def _neighbours_report(config: MethodConfig, facts: DataFacts, accountants: tupl
         event, count = config.step_event(), _validate.known("num_steps", config.num_steps)
         found = {config.adjacency: {name: prices.epsilon(event, count, config.delta, name, config.adjacency)
                                     for name in prices.applicable(event)}}
-        if config.adjacency.startswith("add-or-remove"):
-            found[config.adjacency.replace("add-or-remove", "replace")] = prices.epsilons_of_replacing(
-                [dp_accounting.SelfComposedDpEvent(event, count)], config.delta, config.adjacency)
+        steps = ledgers.Charge(
+            index=0, step=None, event=dp_accounting.SelfComposedDpEvent(event, count), count=count)
+        if other := statements.price_for_others([steps], config.delta, config.adjacency).get("other_adjacency"):
+            found[other["adjacency"]] = other["epsilon_by_accountant"]
     own = [config.adjacency, *(name for name in found if name != config.adjacency and found[name])]
     return {
         "method": config.method, "epsilon_budget": config.epsilon, "delta": config.delta,

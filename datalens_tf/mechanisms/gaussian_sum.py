@@ -34,11 +34,11 @@ class GaussianSum:
 
     Attributes:
       clip_norm: largest l2 norm C of one record's vector.
-      noise_multiplier: standard deviation of the noise divided by the sensitivity; 0 for none, and then `dp_event` is a
+      noise_multiplier: standard deviation of the noise divided by `record_norm`; 0 for none, and then `dp_event` is a
         non-private event.
       adjacency: `replace-one` or `add-or-remove-one`.
       sampling_probability: probability with which each record is in the sum, independently (Poisson sampling); 1 for
-        all records. A smaller one needs `add-or-remove-one`.
+        all records.
     """
 
     clip_norm: float
@@ -52,13 +52,21 @@ class GaussianSum:
         _validate.require(self.noise_multiplier >= 0, "noise_multiplier", self.noise_multiplier, ">= 0")
         _validate.one_of("adjacency", self.adjacency, ADJACENCIES)
         _validate.between("sampling_probability", self.sampling_probability, 0, 1, open_low=True)
-        _validate.require(self.sampling_probability == 1 or self.adjacency == "add-or-remove-one", "adjacency",
-                          self.adjacency, "to be add-or-remove-one where records are sampled")
+
+    @property
+    def record_norm(self) -> float:
+        """Largest l2 norm of what one record adds to the sum."""
+        return self.clip_norm
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest l2 change of the sum between neighbouring data sets."""
-        return self.clip_norm * (2.0 if self.adjacency == "replace-one" else 1.0)
+        return self.record_norm * (2.0 if self.adjacency == "replace-one" else 1.0)
+
+    @property
+    def noise_stddev(self) -> float:
+        """Standard deviation of the noise on every coordinate, in the vectors' units."""
+        return self.noise_multiplier * self.record_norm
 
     def clip(self, vectors: tf.Tensor) -> tf.Tensor:
         """Vectors float32 [n, d], clipped: integers in units of the grid, float32 [n, d], each at most 2^20 long.
@@ -111,16 +119,15 @@ class GaussianSum:
         """
         total = np.asarray(total, np.float64)
         _validate.require(bool(np.all(total == np.rint(total))), "total", "...", "to be integers, in units of the grid")
-        stddev = self.noise_multiplier * self.l2_sensitivity / self.clip_norm * _STEPS
-        drawn = noise.draw(total.shape, stddev, index)
+        drawn = noise.draw(total.shape, self.noise_stddev / self.clip_norm * _STEPS, index)
         _validate.require(drawn.shape == total.shape, "noise.shape", drawn.shape, f"to be {total.shape}")
         return (total + drawn) * (self.clip_norm / _STEPS)
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """The cost of one release, for any dp_accounting accountant that knows its adjacency."""
+        """The cost of one release, for an accountant that knows its adjacency; see `accounting.accountants`."""
         if self.noise_multiplier == 0:
             return dp_accounting.NonPrivateDpEvent()
-        event = dp_accounting.GaussianDpEvent(self.noise_multiplier)
         if self.sampling_probability == 1:
-            return event
-        return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
+            return dp_accounting.GaussianDpEvent(self.noise_stddev / self.l2_sensitivity)
+        return dp_accounting.PoissonSampledDpEvent(
+            self.sampling_probability, dp_accounting.GaussianDpEvent(self.noise_multiplier))

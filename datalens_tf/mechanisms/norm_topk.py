@@ -84,9 +84,8 @@ class NormTopKSum(GaussianSum):
     """`GaussianSum` of vectors that are clipped, and then keep their largest coordinates only (algorithm 4).
 
     Formal guarantee: coordinates are selected from integers, in units of the grid of `GaussianSum`, so that squares are
-    added up exactly. The selected vector is at most sqrt(top_k_norm) clip_norm long. This length is the sensitivity to
-    adding or removing a record; the noise's standard deviation is noise_multiplier times it. With top_k_norm = 1 and
-    top_k_dimensions = 1 this is `GaussianSum`: plain DP-SGD.
+    added up exactly. The selected vector is at most sqrt(top_k_norm) clip_norm long: this is `record_norm`. With
+    top_k_norm = 1 and top_k_dimensions = 1 this is `GaussianSum`: plain DP-SGD.
 
     Attributes:
       top_k_norm: k in (0, 1], the largest part of the squared norm that is kept.
@@ -102,9 +101,9 @@ class NormTopKSum(GaussianSum):
             _validate.between(name, getattr(self, name), 0, 1, open_low=True)
 
     @property
-    def l2_sensitivity(self) -> float:
-        """Largest l2 change of the sum between neighbouring data sets."""
-        return math.sqrt(self.top_k_norm) * super().l2_sensitivity
+    def record_norm(self) -> float:
+        """Largest l2 norm of what one record adds to the sum."""
+        return math.sqrt(self.top_k_norm) * self.clip_norm
 
     def compress(self, vector: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """One record's vector float32 [d], clipped and selected: positions [m] and integers at them, float32 [m]."""

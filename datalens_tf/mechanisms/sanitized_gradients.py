@@ -76,8 +76,8 @@ class SanitizedGradients:
         _validate.integer("num_images", self.num_images, at_least=1)
         _validate.integer("num_discriminators", self.num_discriminators, at_least=1)
         _validate.real("noise_multiplier", self.noise_multiplier)
-        object.__setattr__(self, "_one", GaussianSum(  # With the noise in units of one image's sensitivity.
-            clip_norm=self.clip_norm, noise_multiplier=self.noise_multiplier * math.sqrt(self.num_images),
+        object.__setattr__(self, "_one", GaussianSum(  # With the noise in units of one image's clipped gradient.
+            clip_norm=self.clip_norm, noise_multiplier=2 * self.noise_multiplier * math.sqrt(self.num_images),
             adjacency="replace-one"))
 
     @property
@@ -124,7 +124,8 @@ class SanitizedGradients:
 
     def event_as_published(self) -> dp_accounting.DpEvent:
         """Cost of one step by the authors' accounting. WRONG: it is too low; see the module."""
-        return dp_accounting.SelfComposedDpEvent(self._sampled(self._one.noise_multiplier), self.num_images)
+        alone = self.noise_multiplier * math.sqrt(self.num_images)
+        return dp_accounting.SelfComposedDpEvent(self._sampled(alone), self.num_images)
 
     def _sampled(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         """One Gaussian release from one of N parts."""

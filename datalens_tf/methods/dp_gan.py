@@ -56,10 +56,9 @@ PUBLISHED_AS = "DP-GAN"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DpGanConfig(BoundedConfig, MethodConfig):
-    """Settings of DP-GAN. Neighbours are data sets with one record more or less, as is usual for DP-SGD."""
+    """Settings of DP-GAN."""
 
     method: str = "dp_gan"
-    adjacency: str = "add-or-remove-one"
     batch_size: int = setting(512, "Records in a batch, on average.", at_least(1), group="mechanism")
     sampling_probability: float | None = setting(
         None, "Probability with which a record is in a batch. With none, it is batch_size divided by records_at_most "
@@ -110,8 +109,8 @@ class DpGanConfig(BoundedConfig, MethodConfig):
         "clip_norm, batch_size, num_steps, learning rates, instance noise and mode seeking were chosen on MNIST, whose "
         "real test split was looked at.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one",)
-    NO_OTHER: typing.ClassVar[str] = "records are sampled independently, which is priced for that"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one", "add-or-remove-one")
+    NO_OTHER: typing.ClassVar[str] = "steps on sampled records are priced for these"
     OF_UNITS: typing.ClassVar[str] = "The gradient of one is the average of its images' gradients."
 
     def _check(self) -> None:
@@ -136,7 +135,7 @@ class DpGanConfig(BoundedConfig, MethodConfig):
 
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient is clipped to the l2 norm {clip_norm:g} before it is summed, whatever the "
-    "record is; adding or removing the record changes the sum by no more.",
+    "record is; its presence changes the sum by no more.",
     "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
     "others and of other steps, by a draw that nobody sees (Poisson sampling).",
     "Steps are composed adaptively: later steps may depend on everything released before.",
@@ -196,12 +195,12 @@ class PrivateGan(SampledSums, Learner):
         return statements.Guarantee(
             event=config.step_event(), adjacency=config.adjacency, assumptions=_ASSUMPTIONS,
             facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
-                   "clip_norm": config.clip_norm, "l2_sensitivity": self.mechanism.l2_sensitivity},
+                   "clip_norm": config.clip_norm, "l2_sensitivity": self.mechanism.l2_sensitivity,
+                   "noise_stddev": self.mechanism.noise_stddev},
             released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
-                     "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of "
-                     "{noise_multiplier_per_step:.6g} times that on every coordinate of their sum. The generator "
-                     "learned from the discriminator alone. {num_burnt_charges} of the steps were lost in "
-                     "interruptions.",
+                     "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of standard "
+                     "deviation {noise_stddev:.6g} on every coordinate of their sum. The generator learned from the "
+                     "discriminator alone. {num_burnt_charges} of the steps were lost in interruptions.",
             seeds=f"seed {config.seed} for weights, latents and labels of synthetic images")
 
     @property

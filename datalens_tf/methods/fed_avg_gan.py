@@ -7,9 +7,9 @@ take a few optimizer steps with the discriminator on their own records and on th
 of its weights, clipped to an l2 norm S. The server sums, adds noise, divides, and trains the generator against the
 discriminator.
 
-The price. Adding or removing a user changes a round's sum by at most S, and a user takes part with probability q,
-independently of all others. So a round is a Poisson-sampled Gaussian release, for neighbours that differ in one user
-who is added or removed. A user sends clipped changes without noise, so the party that sums them must be trusted, and
+The price. A user changes a round's sum by at most S, and takes part with probability q, independently of all others. So
+a round is a Poisson-sampled Gaussian release, for neighbours that differ in one user, who is replaced, or added or
+removed. A user sends clipped changes without noise, so the party that sums them must be trusted, and
 nobody else may learn who took part. The sum is divided by the expected number of users q N, which is public, never by
 the true one, which is not. For the same reason the statement has the expected number of bytes: the true one would tell
 how many users took part.
@@ -55,7 +55,7 @@ class FedAvgGanConfig(FederatedConfig):
     """Settings of Fed Avg GAN, whose users trust the server."""
 
     method: str = "fed_avg_gan"
-    adjacency: str = "add-or-remove-one-user"
+    adjacency: str = "replace-one-user"
     sampling_probability: float = setting(
         0.1, "Probability with which a user takes part in a round, independently of all others.",
         between(0, 1, open_low=True), group="mechanism")
@@ -76,14 +76,14 @@ class FedAvgGanConfig(FederatedConfig):
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, sampling_probability, learning rates and all other settings were tried on MNIST only.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
-    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("add-or-remove-one-user",)
-    NO_OTHER: typing.ClassVar[str] = "users are sampled independently, which is priced for that"
+    ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one-user", "add-or-remove-one-user")
+    NO_OTHER: typing.ClassVar[str] = "rounds of sampled users are priced for these"
 
     def mechanism(self) -> gaussian_sum.GaussianSum:
         """The mechanism of a round: a sum of one vector per user."""
         return gaussian_sum.GaussianSum(
             clip_norm=self.clip_norm, noise_multiplier=_validate.known("noise_multiplier", self.noise_multiplier),
-            adjacency="add-or-remove-one", sampling_probability=self.sampling_probability)
+            adjacency=self.adjacency.removesuffix("-user"), sampling_probability=self.sampling_probability)
 
 
 _ASSUMPTIONS = (
@@ -91,7 +91,7 @@ _ASSUMPTIONS = (
     "The server is TRUSTED: it, or whatever sums for it, sees what single users send without noise, and adds the noise "
     "honestly. The guarantee holds towards everybody else.",
     "Sensitivity: what a user changed in the discriminator's weights is clipped to the l2 norm {clip_norm:g} before it "
-    "is summed, whatever the user's records are; adding or removing the user changes the sum by no more.",
+    "is summed, whatever the user's records are; the user's presence changes the sum by no more.",
     "Sampling: every user takes part in a round with probability {sampling_probability:.6g}, independently of all "
     "others and of other rounds, by a draw that nobody sees but the server (Poisson sampling). Who can watch users "
     "take part has a weaker guarantee.",
@@ -104,7 +104,7 @@ _ASSUMPTIONS = (
 _RELEASED = (
     "The discriminator's noisy changes in {num_charges} rounds, in each of which every one of {num_users} users took "
     "part with probability {sampling_probability:.6g}: the sum of what users changed, each clipped to {clip_norm:g}, "
-    "with Gaussian noise of {noise_multiplier_per_step:.6g} times that on every coordinate. The generator learned "
+    "with Gaussian noise of standard deviation {noise_stddev:.6g} on every coordinate. The generator learned "
     "from the discriminator alone. {num_burnt_charges} of the rounds were lost in interruptions. For one round a user "
     "receives {communication[down_bytes_per_answer]} bytes (discriminator and generator) and sends "
     "{communication[up_bytes_per_answer]} (what it changed); all users together are expected to receive "
@@ -158,6 +158,7 @@ class FederatedAverage(FederatedGan[FedAvgGanConfig]):
                               for of in (self.weights, self.student.generator.trainable_variables))
         answers = round(config.sampling_probability * self._num_users * num_steps)
         return {"sampling_probability": config.sampling_probability, "l2_sensitivity": self._mechanism.l2_sensitivity,
+                "noise_stddev": self._mechanism.noise_stddev,
                 "communication": communication(answers, weights + generator, weights)}
 
     def _change(self, user: int, pool: tf.Tensor, step: int) -> tf.Tensor:

@@ -216,12 +216,10 @@ def _guaranteed(proofs: Sequence[Mapping[str, Any]], adjacency: str) -> str:
 
 
 def _for_other_neighbours(proof: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A statement's price for other neighbours; empty where it has none. Older ones lack that of a replaced record."""
-    other = proof.get("other_adjacency")
-    if other is None and proof["adjacency"].startswith("add-or-remove"):
-        other = statements.price_of_replacing(
-            verification.charges_of(proof) or [], proof["delta"], proof["adjacency"])
-    return other or {}
+    """A statement's price for other neighbours; empty where there is none. Older statements lack some."""
+    charges = verification.charges_of(proof) or []
+    return proof.get("other_adjacency") or statements.price_for_others(
+        charges, proof["delta"], proof["adjacency"]).get("other_adjacency", {})
 
 
 def _published(run: Mapping[str, Any], measure: str) -> str:

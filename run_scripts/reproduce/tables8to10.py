@@ -34,6 +34,7 @@ from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.data.registry import load_dataset
 from datalens_tf.training.results import result_file
 
+_ADJACENCY = "add-or-remove-one"  # of the paper's epsilons
 # Epsilon -> k -> C, sigma, batch size, learning rate.
 TABLE_11 = {
     0.05: {0.6: (10.0, 5.8, 128, 0.01), 0.7: (5.0, 6.6, 128, 0.01), 0.8: (5.0, 7.4, 128, 0.01),
@@ -102,7 +103,7 @@ def flags(kind: str, k: float, epsilon: float, num_records: int) -> dict[str, st
     # Table 10 varies nothing but compression and noise.
     clip_norm, sigma, batch_size, learning_rate = settings(
         epsilon, 0.8 if kind.endswith("_noise") else 1.0 if kind == "dimensions" else k)
-    found = {"clip_norm": clip_norm, "batch_size": batch_size, "learning_rate": learning_rate,
+    found = {"adjacency": _ADJACENCY, "clip_norm": clip_norm, "batch_size": batch_size, "learning_rate": learning_rate,
              "top_k_dimensions" if kind == "dimensions" else "top_k_norm": k, "epsilon": epsilon}
     if kind == "no_noise":
         found["epsilon"] = "none"
@@ -110,7 +111,8 @@ def flags(kind: str, k: float, epsilon: float, num_records: int) -> dict[str, st
         found["noise_multiplier"] = sigma / math.sqrt(k) if kind == "full_noise" else sigma
     if kind.endswith("_noise"):
         found["num_steps"] = ClassifierConfig(
-            epsilon=epsilon, batch_size=batch_size, noise_multiplier=sigma).resolved(num_records).num_steps
+            adjacency=_ADJACENCY, epsilon=epsilon, batch_size=batch_size,
+            noise_multiplier=sigma).resolved(num_records).num_steps
     return {name: str(value) for name, value in found.items()}
 
 

@@ -191,7 +191,7 @@ class TestFailsClosed:
     @pytest.mark.parametrize("accountant", ["rdp", "pld"])
     def test_sampling_that_is_not_covered_by_replacing_one_record_is_refused(self, accountant):
         with pytest.raises(InvalidArgumentError, match="priced for REPLACE_ONE"):
-            accountants.epsilon_of([dp_accounting.PoissonSampledDpEvent(0.1, MNIST_1)], DELTA, accountant)
+            accountants.epsilon_of([dp_accounting.PoissonSampledDpEvent(0.1, LAPLACE(3.0))], DELTA, accountant)
 
     @pytest.mark.parametrize("event", [None, 3.0, dp_accounting.PoissonSampledDpEvent(
         0.1, dp_accounting.ComposedDpEvent([MNIST_1]))])
@@ -274,37 +274,36 @@ def test_users_are_priced_as_records_are(accountant):
     """Events know sensitivities only; and what is refused for records is refused for users."""
     gaussian = dp_accounting.GaussianDpEvent(3.0)
     sampled = dp_accounting.PoissonSampledDpEvent(0.1, gaussian)
-    for relation, event in (("replace-one", gaussian), ("add-or-remove-one", gaussian), ("add-or-remove-one", sampled)):
+    for relation, event in itertools.product(("replace-one", "add-or-remove-one"), (gaussian, sampled)):
         assert (accountants.epsilon(event, 5, DELTA, accountant, relation)
                 == accountants.epsilon(event, 5, DELTA, accountant, f"{relation}-user"))
-    with pytest.raises(InvalidArgumentError, match="REPLACE_ONE"):
-        accountants.epsilon(sampled, 5, DELTA, accountant, "replace-one-user")
+    with pytest.raises(InvalidArgumentError, match="ADD_OR_REMOVE_ONE"):
+        accountants.epsilon(dp_accounting.SampledWithoutReplacementDpEvent(9, 1, gaussian), 5, DELTA, accountant,
+                            "add-or-remove-one-user")
 
 
 @pytest.mark.parametrize("multiplier", [0.4, 3.73, 30.0])
-def test_two_steps_to_a_neighbour_cost_no_less_than_twice_the_distance(multiplier):
-    """Gaussian noise without sampling: a replaced record moves the sum by two sensitivities at most, which is exact."""
-    found = accountants.epsilons_of_replacing([dp_accounting.GaussianDpEvent(multiplier)], DELTA, ADDED)
-    exact = accountants.epsilon_of([dp_accounting.GaussianDpEvent(multiplier / 2)], DELTA, "gdp")
-    assert exact <= found["gdp"] <= 1.4 * exact and set(found) == set(ACCOUNTANTS)
+def test_a_replaced_record_moves_a_sum_by_two_sensitivities(multiplier):
+    found = accountants.epsilons_for_others([dp_accounting.GaussianDpEvent(multiplier)] * 2, DELTA, ADDED)
+    exact = accountants.epsilon_of([dp_accounting.GaussianDpEvent(multiplier / 2)] * 2, DELTA, "gdp")
+    assert found["gdp"] == exact and set(found) == set(ACCOUNTANTS)
 
 
-def test_a_record_replaced_in_a_secret_sample_has_the_epsilon_of_both_steps():
-    """The worst pair of one release: the record's vector is 1, its replacement's -1, and others add up to 0."""
-    rate, noise = 0.05, 0.8
-    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
-    epsilon = accountants.epsilons_of_replacing([event], DELTA, ADDED)["pld"]
-
-    def density(x, vector):
-        return (1 - rate) * stats.norm.pdf(x, 0, noise) + rate * stats.norm.pdf(x, vector, noise)
-
-    def delta(epsilon):
-        return integrate.quad(lambda x: max(0.0, density(x, 1) - math.exp(epsilon) * density(x, -1)), 0, 12,
-                              points=[1, 2, 3, 4, 5], limit=500)[0]
-
-    alone = accountants.epsilon_of([event], DELTA, "pld", ADDED)
-    assert delta(epsilon) <= DELTA < delta(0.5 * alone) and 2 * alone <= epsilon <= 3 * alone
+def test_a_record_replaced_in_a_sample_costs_more_than_an_absent_one_and_less_than_two():
+    event = dp_accounting.PoissonSampledDpEvent(0.05, dp_accounting.GaussianDpEvent(0.8))
+    charges = [dp_accounting.SelfComposedDpEvent(event, 40), event]
+    found = accountants.epsilons_for_others(charges, DELTA, "add-or-remove-one-user")
+    for accountant, epsilon in found.items():
+        absent = accountants.epsilon_of(charges, DELTA, accountant, ADDED)
+        assert absent < epsilon < 2 * accountants.epsilon_of(charges, DELTA / 20, accountant, ADDED)
+        assert epsilon == accountants.epsilon_of(charges, DELTA, accountant, REPLACED)
+    assert set(found) == {"rdp", "pld"}
 
 
-def test_where_one_step_promises_nothing_two_have_no_epsilon():
-    assert accountants.epsilons_of_replacing([dp_accounting.GaussianDpEvent(0.01)], DELTA, ADDED) == {}
+def test_a_sample_has_prices_under_both_relations_and_votes_have_none():
+    event = dp_accounting.PoissonSampledDpEvent(0.05, GAUSSIAN(0.8))
+    for relation, other in ((REPLACED, ADDED), (ADDED, REPLACED)):
+        assert accountants.epsilons_for_others([event], DELTA, relation) == accountants.epsilons_of(
+            [event], DELTA, other)
+    for event, relation in ((LAPLACE(3.0), ADDED), (LAPLACE(3.0), REPLACED), (GAUSSIAN(3.0), REPLACED)):
+        assert accountants.epsilons_for_others([event], DELTA, relation) == {}

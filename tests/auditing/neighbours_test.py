@@ -25,6 +25,7 @@ MECHANISMS = {
     RealVotes(num_teachers=4, noise_stddev=7.0): 1.0,
     GaussianSum(clip_norm=0.7, noise_multiplier=2.0, adjacency="replace-one"): 0.999,
     GaussianSum(clip_norm=0.7, noise_multiplier=2.0, adjacency="add-or-remove-one", sampling_probability=0.1): 0.999,
+    GaussianSum(clip_norm=0.7, noise_multiplier=2.0, adjacency="replace-one", sampling_probability=0.1): 0.999,
     NormTopKSum(clip_norm=0.7, noise_multiplier=2.0, adjacency="add-or-remove-one", top_k_norm=0.5): 0.95,
     SanitizedGradients(clip_norm=0.7, noise_multiplier=2.0, num_images=3, num_discriminators=1): 0.999,
     MeanEmbedding(noise_multiplier=2.0): 0.999,

@@ -37,7 +37,7 @@ from tests.training import tiny
 layers = tf.keras.layers
 DATA = tiny.dataset()
 # Four steps' worth of noise: 1.5 calibrated costs minutes of accounting in every test.
-CONFIG = ClassifierConfig(epsilon=3.7, batch_size=6, num_steps=4, noise_multiplier=1.34, accountant="rdp",
+CONFIG = ClassifierConfig(epsilon=3.7, batch_size=6, num_steps=4, noise_multiplier=1.6, accountant="rdp",
                           top_k_norm=0.8, network="large", clip_norm=1.0)
 
 
@@ -96,19 +96,22 @@ def test_the_statements_epsilon_is_dp_accountings_for_the_sampling_done(run):
     statement = parse_statement(run.folder.statement_json.read_bytes())
     config, ledger = run.config, PrivacyLedger.read(run.folder.ledger)
     event = dp_accounting.PoissonSampledDpEvent(6 / 20, dp_accounting.GaussianDpEvent(config.noise_multiplier))
-    assert [charge.event for charge in ledger.charges] == [event] * 4 and ledger.adjacency == "add-or-remove-one"
+    assert [charge.event for charge in ledger.charges] == [event] * 4 and ledger.adjacency == "replace-one"
+    assert statement["other_adjacency"]["adjacency"] == "add-or-remove-one"
     for name, kind in (("pld", dp_accounting.pld.PLDAccountant), ("rdp", dp_accounting.rdp.RdpAccountant)):
         theirs = kind(neighboring_relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE).compose(
             event, 4).get_epsilon(1e-5)
         # From 0.6 on, theirs has looser bounds for some orders of `rdp`; tests of accountants pin the numbers.
-        assert 0.98 * theirs < statement["epsilon_by_accountant"][name] <= theirs * (1 + 1e-9)
+        assert 0.98 * theirs < statement["other_adjacency"]["epsilon_by_accountant"][name] <= theirs * (1 + 1e-9)
     assert statement["epsilon_by_accountant"]["pld"] < statement["epsilon"] == statement["epsilon_by_accountant"]["rdp"]
     assert 3.4 < statement["epsilon"] <= 3.7
-    assert statement["l2_sensitivity"] == np.sqrt(0.8) and statement["private"]
+    assert statement["record_norm"] == np.sqrt(0.8) and statement["l2_sensitivity"] == 2 * np.sqrt(0.8)
+    assert statement["private"] and statement["is_guarantee"]
     text = " ".join(run.folder.statement_text.read_text().split())
     assert text.startswith("Differential-privacy statement: dp_sgd_classifier on tiny (20 records)")
     assert "The released classifier is (epsilon, delta)-differentially private" in text
-    assert "generator" not in text and "been absent, or been added" in text
+    assert "generator" not in text and "been replaced by any other" in text
+    assert "Adjacency add-or-remove-one: the same noise would cost epsilon = " in text
 
 
 def test_table_11s_settings_cost_what_tensorflow_privacy_says():
@@ -130,7 +133,7 @@ def test_noise_and_steps_are_resolved_to_the_budget():
     budget = ClassifierConfig(epsilon=1.0, accountant="rdp", batch_size=100)
 
     def spent(config, num_steps):
-        return accountants.epsilon(config.step_event(), num_steps, 1e-5, "rdp", "add-or-remove-one")
+        return accountants.epsilon(config.step_event(), num_steps, 1e-5, "rdp", config.adjacency)
 
     calibrated = budget.replace(num_steps=50).resolved(1000)
     assert 0.99 < spent(calibrated, 50) <= 1.0
@@ -326,7 +329,7 @@ def test_a_run_can_be_verified(run, tmp_path):
     assert all(check.passed is not False for check in checks), checks
     folder = pathlib.Path(shutil.copytree(run.folder.path, tmp_path / "run"))
     text = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(text.replace('"noise_multiplier": 1.34', '"noise_multiplier": 13.4'))
+    (folder / "config.json").write_text(text.replace('"noise_multiplier": 1.6', '"noise_multiplier": 13.4'))
     assert any(check.passed is False and "config.json is not that of the ledger" in check.text
                for check in verify(folder))
 

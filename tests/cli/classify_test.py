@@ -42,7 +42,9 @@ def make_folder(tmp_path_factory):
 
 def test_delta_follows_from_the_bound_on_the_number_of_records(classify, datalens, tmp_path):
     given = [f"--output_dir={tmp_path / 'run'}", "--delta=auto"]
-    assert classify(*given, *TINY, "--records_at_most=2000000")[0] == 0
+    refused(classify(*given, *TINY, "--records_at_most=2000000"), "needs --adjacency=add-or-remove-one")
+    bounded = ["--adjacency=add-or-remove-one", "--records_at_most=2000000"]
+    assert classify(*given, *TINY, *bounded)[0] == 0
     assert json.loads((tmp_path / "run/privacy.json").read_text())["delta"] == 1e-8
     assert classify(*given, "--resume")[0] == 0
     refused(classify(*given[:1], "--resume", "--delta=1e-5"), "delta=1e-08, not 1e-05")

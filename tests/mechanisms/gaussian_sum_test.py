@@ -1,5 +1,7 @@
 """Clipped sums: their sensitivity on neighbouring data, their noise, their price."""
 
+import dataclasses
+
 import dp_accounting
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import RoundedGaussianNoise
 from tests.mechanisms.odd_vectors import C, D, vectors
 
-SUM = GaussianSum(clip_norm=C, noise_multiplier=2.0, adjacency="replace-one")
+SUM = GaussianSum(clip_norm=C, noise_multiplier=4.0, adjacency="replace-one")
 SAMPLED = GaussianSum(clip_norm=C, noise_multiplier=1.1, adjacency="add-or-remove-one", sampling_probability=0.01)
+REPLACED = dataclasses.replace(SAMPLED, adjacency="replace-one")
 
 
 def total(mechanism, rows):
@@ -29,7 +32,8 @@ def test_neighbouring_data_differ_by_at_most_the_sensitivity():
         for name, neighbour in (("replaced", other), ("removed", np.delete(rows, 2, 0))):
             change = np.linalg.norm(total(SUM, rows) - total(SUM, neighbour)) * C / _STEPS
             largest[name] = max(largest[name], change)
-    assert largest["removed"] <= SAMPLED.l2_sensitivity == C and largest["replaced"] <= SUM.l2_sensitivity == 2 * C
+    assert largest["removed"] <= SAMPLED.l2_sensitivity == REPLACED.record_norm == C
+    assert largest["replaced"] <= SUM.l2_sensitivity == REPLACED.l2_sensitivity == 2 * C
     assert largest["removed"] > 0.999 * C and largest["replaced"] > 0.999 * 2 * C  # They are attained.
 
 
@@ -51,17 +55,18 @@ def test_off_means_off():
     assert off.dp_event() == dp_accounting.NonPrivateDpEvent()
 
 
-@pytest.mark.parametrize("mechanism", [SUM, SAMPLED])
+@pytest.mark.parametrize("mechanism", [SUM, SAMPLED, REPLACED])
 @pytest.mark.parametrize("factor, accepted", [(1.0, True), (2 / 3, False), (1.5, False)])
 def test_the_noise_has_the_scale_that_is_charged_for(mechanism, factor, accepted):
     drawn = mechanism.privatize(np.zeros(4000), RoundedGaussianNoise(), 0)
-    scale = mechanism.noise_multiplier * mechanism.l2_sensitivity * factor
+    scale = mechanism.noise_multiplier * C * factor
     assert (stats.kstest(drawn, stats.norm(0, scale).cdf).pvalue > 1e-7) == accepted
 
 
 def test_the_price_is_that_of_the_sampling_done():
     assert SUM.dp_event() == dp_accounting.GaussianDpEvent(2.0)
     assert SAMPLED.dp_event() == dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.1))
+    assert REPLACED.dp_event() == SAMPLED.dp_event()  # What a record's presence changes is the same.
 
 
 def test_the_price_is_that_of_tensorflow_privacys_own_statement():
@@ -73,8 +78,6 @@ def test_the_price_is_that_of_tensorflow_privacys_own_statement():
 
 
 def test_what_cannot_be_right_is_refused():
-    with pytest.raises(InvalidArgumentError, match="adjacency='replace-one' to be add-or-remove-one"):
-        GaussianSum(clip_norm=1.0, noise_multiplier=1.0, adjacency="replace-one", sampling_probability=0.5)
     with pytest.raises(InvalidArgumentError, match="to be integers"):
         SUM.privatize(np.full(3, 0.5), RoundedGaussianNoise(), 0)
     for changes, message in (({"clip_norm": 0}, "clip_norm=0 > 0"), ({"noise_multiplier": -1}, "noise_multiplier=-1"),

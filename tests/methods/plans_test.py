@@ -60,7 +60,8 @@ def test_what_is_held_out_takes_no_part_and_stays_what_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"method": "dp_gan"}, "holdout=0.1 to be 0 under add-or-remove-one, .* --test_dataset"),
+    ({"method": "dp_gan", "adjacency": "add-or-remove-one"},
+     "holdout=0.1 to be 0 under add-or-remove-one, .* --test_dataset"),
     ({"method": "datalens", "num_owners": 2, "noise": "gaussian"}, "holdout=0.1 to be 0 where owners keep"),
     ({"dataset": "npz:{0..1}.npz"}, "holdout=0.1 to be 0 for data in several files"),
     ({"holdout": 0.7}, r"holdout=0.7 in \[0, 0.5\]"),

@@ -10,7 +10,7 @@ import statistics
 
 import pytest
 
-from datalens_tf.accounting.accountants import epsilons_of_replacing
+from datalens_tf.accounting.accountants import epsilons_for_others
 from datalens_tf.accounting.statement import how_many, parse_statement, price
 from datalens_tf.accounting.verification import charges_of
 from datalens_tf.errors import LedgerError
@@ -69,8 +69,8 @@ def test_a_row_is_what_its_runs_say(row):
         if other["is_guarantee"]:
             spent[next(column for column, name in ADJACENCIES.items() if name == other["adjacency"])].append(
                 other["epsilon_by_accountant"][statement["accountant"]])
-        elif "other_adjacency" not in statement and statement["adjacency"] == "add-or-remove-one":
-            prices = epsilons_of_replacing([charge.event for charge in charges_of(statement)], statement["delta"],
+        elif statement.get("other_adjacency") is None and statement["adjacency"] == "add-or-remove-one":
+            prices = epsilons_for_others([charge.event for charge in charges_of(statement)], statement["delta"],
                                            statement["adjacency"])
             if statement["accountant"] in prices:
                 spent["epsilon_replace_one"].append(prices[statement["accountant"]])
