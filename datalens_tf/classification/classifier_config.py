@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
+from collections.abc import Mapping
 
 from etils import epy
 
@@ -79,6 +81,8 @@ class ClassifierConfig(BoundedConfig):
     features_digest: str | None = setting(None, "Checksum of the features' file.")
 
     GROUP: typing.ClassVar[str] = "mechanism"
+    BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
+        {**BoundedConfig.BEFORE, "adjacency": "add-or-remove-one"})
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, batch_size, learning_rate and the network are those of the DataLens paper's experiments on MNIST. "
         "How pixels are standardised, learning_rate_decay and ema_decay were chosen on MNIST, whose real test split "

@@ -25,8 +25,9 @@ synthetic examples are clipped one by one, too, and the discriminator learns by 
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from etils import epy
 
@@ -105,6 +106,8 @@ class DpGanConfig(BoundedConfig, MethodConfig):
     accountant: str = setting("pld", "Accountant that measures the budget: rdp or pld.", one_of("rdp", "pld"))
 
     GROUP: typing.ClassVar[str] = "discriminators"
+    BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
+        {**MethodConfig.BEFORE, "adjacency": "add-or-remove-one"})
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, batch_size, num_steps, learning rates, instance noise and mode seeking were chosen on MNIST, whose "
         "real test split was looked at.")

@@ -26,8 +26,9 @@ Deviations from the papers:
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epy
@@ -76,6 +77,8 @@ class FedAvgGanConfig(FederatedConfig):
     CHOSEN: typing.ClassVar[str] = (
         "clip_norm, sampling_probability, learning rates and all other settings were tried on MNIST only.")
     CHOSEN_ON: typing.ClassVar[tuple[str, ...]] = ("mnist",)
+    BEFORE: typing.ClassVar[Mapping[str, typing.Any]] = types.MappingProxyType(
+        {**FederatedConfig.BEFORE, "adjacency": "add-or-remove-one-user"})
     ADJACENCIES: typing.ClassVar[tuple[str, ...]] = ("replace-one-user", "add-or-remove-one-user")
     NO_OTHER: typing.ClassVar[str] = "rounds of sampled users are priced for these"
 

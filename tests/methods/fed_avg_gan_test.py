@@ -43,10 +43,12 @@ class TestFedAvgGan(PrivateSynthesizerConformance):
         event = dp_accounting.GaussianDpEvent(run.config.noise_multiplier)
         accountant.compose(dp_accounting.PoissonSampledDpEvent(0.5, event), 4)
         # From 0.6 on, theirs has looser bounds for some orders; tests of accountants pin the numbers.
-        assert 0.98 * accountant.get_epsilon(1e-5) < statement["epsilon"] <= accountant.get_epsilon(1e-5) * (1 + 1e-9)
-        assert 0.999 * 10 < statement["epsilon"] <= 10 and statement["num_charges"] == 4
+        theirs, other = accountant.get_epsilon(1e-5), statement["other_adjacency"]
+        assert 0.98 * theirs < other["epsilon_by_accountant"]["rdp"] <= theirs * (1 + 1e-9)
+        assert 0.999 * 10 < statement["epsilon"] <= 10 and statement["num_charges"] == 4 and statement["is_guarantee"]
+        assert (other["adjacency"], other["is_guarantee"]) == ("add-or-remove-one-user", False)
         text = " ".join(run.folder.statement_text.read_text().split())
-        for fact in ("Adjacency: add-or-remove-one-user", "with their labels) been absent, or been added",
+        for fact in ("Adjacency: replace-one-user", "with their labels) been replaced by any other with as many images",
                      "The server is TRUSTED", "a draw that nobody sees but the server"):
             assert fact in text, fact
 
