@@ -94,7 +94,9 @@ def _private(public: surveys.SurveyedFacts, private: surveys.PrivateFacts) -> li
         found.append(("colours", "none in the first pictures. If all are black and white, --color grey makes the same "
                                  "budget go further"))
     if private.unit_sizes:
-        found.append(("pictures", f"from {private.unit_sizes[0]:,} to {private.unit_sizes[1]:,} of one unit"))
+        files = [_text.printable(file) for file in private.largest_unit]
+        found.append(("pictures", f"from {private.unit_sizes[0]:,} to {private.unit_sizes[1]:,} of one unit"
+                      + (f"; the first of the largest: {', '.join(files)}" if files else "")))
     if private.undeclared:
         found.append(("undeclared", f"{private.undeclared:,} records of no declared class keep their place and "
                                     "contribute nothing"))

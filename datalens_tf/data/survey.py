@@ -58,6 +58,7 @@ class PrivateFacts:
       without_colour: how many of the first pictures show no colour, and how many these are; empty where grey images
         are wanted, or records are not files.
       unit_sizes: smallest and largest number of records that a unit has; empty where records are units.
+      largest_unit: the first files of a unit that has most records; empty where records are no files, or are units.
       left_out: names of files beside the classes' folders, and of what is beside those of the splits.
     """
 
@@ -68,6 +69,7 @@ class PrivateFacts:
     largest_number: tuple[int, ...] = ()
     without_colour: tuple[int, ...] = ()
     unit_sizes: tuple[int, ...] = ()
+    largest_unit: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 

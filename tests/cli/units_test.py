@@ -41,7 +41,11 @@ def test_a_table_says_whose_pictures_are_whose(tmp_path, datalens):
     assert status == 0
     public, private = out.split("PRIVATE")[0], out.split("PRIVATE")[1].split("METHOD")[0]
     assert "37 units by patient with grey pictures of 8 x 8" in public and not says(public, 211)
-    assert "from 5 to 6 of one unit" in private and "--unit patient" in out.split("NEXT")[1]
+    # The files of P0 are 0.png, 37.png, 74.png and three more.
+    assert "from 5 to 6 of one unit; the first of the largest: " in private
+    assert re.search(r"largest: (\d+)\.png, (\d+)\.png, (\d+)\.png$", private, re.MULTILINE)
+    found = [int(number) for number in re.findall(r"(\d+)\.png", private)]
+    assert len({number % 37 for number in found}) == 1 and "--unit patient" in out.split("NEXT")[1]
     run = ["train", *MERF, *words, "--classes=0,1,2", "--output_dir", tmp_path / "run"]
     refused(datalens(*run, "--unit=doctor"), "which has the columns file, label, patient")
     status, out, err = datalens(*run, "--unit=patient")

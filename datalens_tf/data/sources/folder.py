@@ -40,6 +40,7 @@ PICTURES = True
 UNITS = True
 
 TABLE = "labels.csv"
+_SHOWN_FILES = 3  # of one unit
 _LOOKED_INTO = 200  # pictures that a survey decodes, to see their colours and how bright they are
 _FILE_COLUMNS = ("file", "file_name", "filename", "path", "image", "name", "id")
 LABEL_COLUMNS = ("label", "class", "class_name", "target", "y", "category")
@@ -179,10 +180,19 @@ def survey(name: str, *, classes: Sequence[str] | None, pictures: Pictures, unit
             formats=tuple(sorted({pathlib.PurePath(file).suffix.lower() for file in listing.files}))),
         private=surveys.PrivateFacts(
             class_counts=tuple(counts.values()), undeclared=undeclared, unit_sizes=surveys.extremes(listing.units),
+            largest_unit=_largest_unit(listing),
             unreadable={listing.files[number]: failed[number] for number in sorted(failed)},
             sizes=(min(sizes), max(sizes)) if sizes else (), left_out=tuple(left_out),
             largest_number=decoding.largest_number(sources[:_LOOKED_INTO], pictures.bits),
             without_colour=decoding.without_colour(sources[:_LOOKED_INTO]) if shape[2] == 3 else ()))
+
+
+def _largest_unit(listing: _Listing) -> tuple[str, ...]:
+    """The first files of a unit that has most of them, which show a wrong pattern; empty where files are units."""
+    if listing.units is None:
+        return ()
+    largest = np.bincount(listing.units.of).argmax()
+    return tuple(listing.files[number] for number in np.flatnonzero(listing.units.of == largest)[:_SHOWN_FILES])
 
 
 def _listing(name: str, split: str, declared: Sequence[str] | None, pictures: Pictures, unit: str | None = None
