@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=FROZEN.epochs)
     args = parser.parse_args()
     train, test = (load_dataset(args.dataset, split=split) for split in ("train", "test"))
-    config = with_data(CONFIG(epsilon=args.epsilon, seed=args.seed, **(
+    config = with_data(CONFIG(epsilon=args.epsilon, adjacency="add-or-remove-one", seed=args.seed, **(
         {} if args.num_steps is None else {"num_steps": args.num_steps})), train).resolved(len(train))
     print(f"{config.num_steps} steps of {config.batch_size} records, noise multiplier {config.noise_multiplier:.4f}, "
           f"clip norm {config.clip_norm:g}")
