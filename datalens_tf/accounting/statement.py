@@ -11,7 +11,7 @@ from typing import Any
 
 import dp_accounting
 
-from datalens_tf import _files, _validate
+from datalens_tf import __version__, _files, _validate
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.delta import describe_delta
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger, encode_event
@@ -155,6 +155,7 @@ def make_statement(config: RunSettings, guarantee: Guarantee, ledger: PrivacyLed
         texts["epsilon_towards_driver"] = accountants.round_up(facts["epsilon_towards_driver"])
     return {
         "title": "Differential-privacy statement" if private else "NOT PRIVATE",
+        "software": f"datalens_tf {__version__}",
         "private": private,
         "method": config.method,
         "dataset": config.public().dataset,
@@ -361,6 +362,9 @@ def render_text(statement: dict[str, Any]) -> str:
         if s.get("settings_chosen"):  # Older statements lack this entry.
             sections += [("Settings chosen by looking at data", [s["settings_chosen"]])]
         sections += [("Not covered", s["not_covered"])]
+    if s.get("software"):
+        checked = " `datalens verify` checks this statement against the ledger of what was released."
+        sections += [("Software", [f"{s['software']}.{checked if s['private'] else ''}"])]
     blocks = [f"{s['title']}: {s['method']} on {s['dataset']} ({how_many(s)} {counted(s)})"]
     for title, items in sections:
         bullets = [_wrap(text, "- " if len(items) > 1 else "") for text in items]

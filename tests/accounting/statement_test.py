@@ -8,6 +8,7 @@ import tempfile
 import dp_accounting
 import pytest
 
+from datalens_tf import __version__
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting import statement as statements
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger
@@ -121,6 +122,15 @@ def test_predictable_noise_is_not_private_and_has_no_epsilon(changes):
     assert text.startswith("NOT PRIVATE") and statement["private"] is False
     assert statement["epsilon"] is None and set(statement["epsilon_by_accountant"].values()) == {None}
     assert "epsilon =" not in text and "0.9975" not in text + json.dumps(statement)
+    assert "datalens verify" not in text
+
+
+def test_the_statement_says_what_made_it_and_what_checks_it():
+    statement = make()
+    text = " ".join(render_text(statement).split())
+    assert statement["software"] == f"datalens_tf {__version__}"
+    assert f"datalens_tf {__version__}. `datalens verify` checks this statement" in text
+    assert "Software" not in render_text({name: value for name, value in statement.items() if name != "software"})
 
 
 @pytest.mark.parametrize("dataset, among", [
