@@ -294,7 +294,8 @@ def price_for_others(charges: Sequence[Charge], delta: float, adjacency: str) ->
     A replaced record is protected whether the number of records is published or not. Runs whose own relation is that
     one publish it, so that they guarantee an added or removed record nothing.
     """
-    prices = accountants.epsilons_for_others([charge.event for charge in charges], delta, adjacency)
+    prices = {name: epsilon for name, epsilon in accountants.epsilons_for_others(
+        [charge.event for charge in charges], delta, adjacency).items() if math.isfinite(epsilon)}
     added = adjacency.startswith("add-or-remove")
     other = adjacency.replace(*(("add-or-remove", "replace") if added else ("replace", "add-or-remove")))
     return {"other_adjacency": {"adjacency": other, "is_guarantee": added, "epsilon_by_accountant": prices}
@@ -340,9 +341,24 @@ def parse_statement(text: str | bytes) -> dict[str, Any]:
             _validate.positive(f"epsilon_by_accountant.{name}", value)
         _validate.one_of("accountant", statement["accountant"], tuple(by_accountant))
         _validate.one_of("adjacency", statement["adjacency"], RELATIONS)
+        _check_other(statement)
         _validate.require(statement.get("epsilon") == by_accountant[statement["accountant"]], "epsilon",
                           statement.get("epsilon"), "to be the one by its accountant")
     return statement
+
+
+def _check_other(statement: Mapping[str, Any]) -> None:
+    """Checks the entry of the other relation, where there is one."""
+    other = statement.get("other_adjacency")
+    if other is None:
+        return
+    prices: Any = other.get("epsilon_by_accountant") if isinstance(other, dict) else None
+    _validate.require(
+        isinstance(prices, dict) and bool(prices) and set(prices) <= set(ACCOUNTANTS)
+        and other.get("adjacency") in RELATIONS and isinstance(other.get("is_guarantee"), bool),
+        "other_adjacency", other, f"to have an adjacency, is_guarantee, and {', '.join(ACCOUNTANTS)}")
+    for name, value in prices.items():
+        _validate.positive(f"other_adjacency.{name}", value)
 
 
 def render_text(statement: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ import dp_accounting
 
 from datalens_tf import _files
 from datalens_tf.accounting.ledger import Charge, PrivacyLedger, decode_event
-from datalens_tf.accounting.statement import ledger_entries, parse_statement, price
+from datalens_tf.accounting.statement import ledger_entries, parse_statement, price, price_for_others
 from datalens_tf.errors import CheckpointError, InvalidArgumentError, LedgerError
 
 LEDGER, STATEMENT = "ledger.jsonl", "privacy.json"
@@ -85,6 +85,7 @@ def check_statement(statement: Mapping[str, Any], ledger: PrivacyLedger | None, 
         if statement.get(name) != value:
             raise _disagrees(where, f"its {name} is {statement.get(name)!r}, that of the ledger is {value!r}")
     _check_price(statement, price(ledger.charges, ledger.delta, ledger.adjacency), where)
+    _check_other_price(statement, ledger.charges, where)
 
 
 def check_alone(statement: Mapping[str, Any], where: Any) -> None:
@@ -101,6 +102,7 @@ def check_alone(statement: Mapping[str, Any], where: Any) -> None:
     if charged is not None and sum(charge.count for charge in charged) != statement["num_charges"]:
         raise _disagrees(where, "its num_charges is not the number of charges that it names")
     _check_price(statement, prices, where)
+    _check_other_price(statement, charged or [], where)
 
 
 def charged(folder: pathlib.Path, statement: Mapping[str, Any]) -> Sequence[Charge] | None:
@@ -181,6 +183,29 @@ def _check_price(statement: Mapping[str, Any], prices: Mapping[str, float] | Non
         if not math.isclose(stated, prices[name], rel_tol=_ACCURACY):
             raise _disagrees(where, f"it states epsilon {stated:.6g} by {name}, and the charges cost "
                                     f"{prices[name]:.6g}")
+
+
+def _check_other_price(statement: Mapping[str, Any], charges: Sequence[Charge], where: Any) -> None:
+    """Compares the epsilons for the other relation: none may be smaller than what is known to follow from the charges.
+
+    What a replaced record costs in a sum of all records depends on what it does to the sum: no less than an added one.
+    """
+    other = statement.get("other_adjacency")
+    if not statement["private"] or other is None:
+        return
+    if other["is_guarantee"] != statement["adjacency"].startswith("add-or-remove"):
+        raise _disagrees(where, f"it mistakes what is guaranteed under {other['adjacency']}")
+    sampled = charges and all(isinstance(charge.unit, dp_accounting.PoissonSampledDpEvent) for charge in charges)
+    least: Mapping[str, float] = {}
+    if sampled:
+        least = price_for_others(charges, statement["delta"], statement["adjacency"])["other_adjacency"][
+            "epsilon_by_accountant"]
+    elif other["is_guarantee"]:
+        least = statement["epsilon_by_accountant"]
+    for name, stated in sorted(other["epsilon_by_accountant"].items()):
+        if stated < least.get(name, 0.0) * (1 - _ACCURACY):
+            raise _disagrees(where, f"it states epsilon {stated:.6g} by {name} under {other['adjacency']}, and the "
+                                    f"charges cost at least {least[name]:.6g}")
 
 
 def _disagrees(where: Any, why: str) -> LedgerError:

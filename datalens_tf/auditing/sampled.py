@@ -1,7 +1,8 @@
 """Audits of training by noisy sums over sampled records (DP-SGD): canaries in one run, and neighbouring inputs.
 
 A canary is a record whose gradient the attacker chose. As far as the guarantee knows, a record may have any gradient.
-Each of many canaries is among the records, or not, by a fair coin of its own. In a real run, canaries are sampled,
+Each of many canaries is among the records, or not, by a fair coin of its own; or, where replaced records are protected,
+it is replaced by its opposite, or not. In a real run, canaries are sampled,
 clipped, summed, hidden by noise and paid for as records are. Only where a record's gradient would be computed does a
 canary bring its own, which is ten times as long as clipping allows, on coordinates that no other canary has. The
 attacker knows all honest records, and even which of them were sampled. The guarantee of the canaries stays, because
@@ -44,7 +45,7 @@ class Canaries:
 
     Attributes:
       coins: bool [M], which are among the records.
-      log_ratios: float64 [M], of what was seen with the canary and without.
+      log_ratios: float64 [M], of what was seen with the canary and without it, or with its opposite.
       num_steps: steps that were seen.
     """
 
@@ -62,6 +63,7 @@ class Canaries:
             raw[0, places] = _TOO_LONG * mechanism.clip_norm / spread**0.5 * sign
             values[:] = learner.bounded(raw)[0, places]
             raw[0, places] = 0
+        self._replaced = mechanism.adjacency == "replace-one"
         self._squares = np.maximum(np.square(self._values).sum(1), 1.0)
         self._probability, self._dimension = mechanism.sampling_probability, dimension
         self._variances = np.maximum(noise_stddev / self._squares**0.5, _LEAST_NOISE)**2
@@ -71,18 +73,27 @@ class Canaries:
         return len(self.coins)
 
     def sum_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Sum of the chosen canaries that are among the records, float64 [d]."""
-        total, here = np.zeros(self._dimension), chosen[self.coins[chosen]]
+        """Sum of the chosen canaries that are among the records, and of the opposites of others, float64 [d]."""
+        total, here, others = np.zeros(self._dimension), chosen[self.coins[chosen]], chosen[~self.coins[chosen]]
         np.add.at(total, self._places[here], self._values[here])
+        if self._replaced:
+            np.add.at(total, self._places[others], -self._values[others])
         return total
 
     def see(self, rest: np.ndarray) -> None:
         """Notes what a step released, less the honest records' sum, in units of the grid: float64 [d]."""
-        shares = (rest[self._places] * self._values).sum(1) / self._squares  # 1, or 0, and noise
-        with np.errstate(divide="ignore"):
-            self.log_ratios += np.logaddexp(
-                np.log1p(-self._probability), np.log(self._probability) + (shares - 0.5) / self._variances)
+        shares = (rest[self._places] * self._values).sum(1) / self._squares  # 1, or 0, or -1, and noise
+        self.log_ratios += self._against_absence(shares)
+        if self._replaced:
+            self.log_ratios -= self._against_absence(-shares)
         self.num_steps += 1
+
+    def _against_absence(self, shares: np.ndarray) -> np.ndarray:
+        """Log-likelihood ratios of what was seen, in a canary's lengths, with it in the data and without: [M]."""
+        with np.errstate(divide="ignore"):
+            ratios: np.ndarray = np.logaddexp(
+                np.log1p(-self._probability), np.log(self._probability) + (shares - 0.5) / self._variances)
+        return ratios
 
 
 def audit_canaries(kind: Any, config: RunConfig, dataset: Dataset, run_dir: str | os.PathLike, *, num_canaries: int,

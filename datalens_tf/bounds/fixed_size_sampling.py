@@ -41,12 +41,14 @@ def curve(event: dp_accounting.SampledWithoutReplacementDpEvent) -> Curve:
     rate, shift = event.sample_size / event.source_dataset_size, max(1e-8, 1.0 / event.event.noise_multiplier)
     largest = np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf,
                            math.log(rate) + shift**2 / 2 + TAIL * shift)
-    return Curve(functools.partial(step_delta, rate=rate, shift=shift), float(largest),
+    return Curve(functools.partial(tails, rate=rate, shift=shift), float(largest),
                  min(3e-4 * max(1.0, shift**2), 0.1 * rate * math.sqrt(math.expm1(min(shift**2, 50.0)))))
 
 
-def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArray[np.float64]:
-    """delta(epsilon') of one step; the module's docstring derives it.
+def tails(losses: NDArray[np.float64], rate: float, shift: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The probabilities of a larger loss of one step under the pair's distributions, float64 [n] each.
+
+    They follow from the curve: the second is minus its derivative in e^epsilon', and delta = P - e^epsilon' Q.
 
     Args:
       losses: epsilon' >= 0, float64 [n].
@@ -56,7 +58,5 @@ def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArra
     with np.errstate(over="ignore"):
         inner = np.where(losses < 1, np.log1p(np.expm1(losses) / rate),
                          losses + np.log1p((rate - 1) * np.exp(-losses)) - math.log(rate))
-    first = special.log_ndtr(shift / 2 - inner / shift)
-    second = inner + special.log_ndtr(-shift / 2 - inner / shift)
-    deltas: NDArray[np.float64] = -rate * np.exp(first) * np.expm1(np.minimum(second - first, 0.0))
-    return deltas
+    other = special.ndtr(-shift / 2 - inner / shift)
+    return rate * special.ndtr(shift / 2 - inner / shift) + (1 - rate) * other, other

@@ -19,17 +19,16 @@ _INTERVAL = 1e-4
 class Pld(Accountant):
     """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for replaced records in samples."""
 
-    note = "dp_accounting's privacy loss distributions; a near-exact upper bound"
+    note = "privacy loss distributions, by dp_accounting where it has them; a near-exact upper bound"
 
     def supports(self, event: dp_accounting.DpEvent) -> bool:
         return not isinstance(event, events.DiscreteGaussianDpEvent)
 
     def epsilon(self, tally: Tally, delta: float, adjacency: str) -> float:
         replaced = RELATIONS[adjacency] is RELATIONS["replace-one"]
-        if replaced and all(_is_sampled_gaussian(event) for event, _ in tally):
-            weakest = min(event.event.noise_multiplier for event, _ in tally)
-            return math.inf if weakest < HOPELESS**-0.5 else curves.epsilon(
-                [(_curve(event), count) for event, count in tally], delta)
+        if replaced and any(_is_sampled_gaussian(event) for event, _ in tally):
+            found = [(_curve(event), count) for event, count in tally]
+            return math.inf if max(curve.largest for curve, _ in found) > HOPELESS else curves.epsilon(found, delta)
         for event, _ in tally:
             _validate.require(
                 not replaced or isinstance(event, _UNSAMPLED), "event", event,
@@ -58,9 +57,13 @@ def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
 
 
 def _curve(event: dp_accounting.DpEvent) -> curves.Curve:
-    """The curve of one release from a sample, for a replaced record."""
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+    """The curve of one Gaussian release, from a sample or not, for a replaced record."""
+    if isinstance(event, dp_accounting.GaussianDpEvent):
+        return fixed_size_sampling.curve(dp_accounting.SampledWithoutReplacementDpEvent(1, 1, event))
+    if _is_poisson_sampled_gaussian(event):
         return poisson_sampling.curve(event)
+    _validate.require(_is_sampled_gaussian(event), "event", event,
+                      "to be a Gaussian release, which can be priced for REPLACE_ONE beside samples by pld")
     return fixed_size_sampling.curve(event)
 
 

@@ -49,12 +49,12 @@ def curve(event: dp_accounting.PoissonSampledDpEvent) -> Curve:
         absent, present = np.log1p(-rate), math.log(rate) - shift**2 / 2
     largest = np.logaddexp(absent, present + farthest) - np.logaddexp(absent, present - farthest)
     typical = 2 * rate * math.sqrt(math.sinh(min(shift**2, 50.0)))  # standard deviation of small losses
-    return Curve(functools.partial(step_delta, rate=rate, shift=shift), float(largest),
+    return Curve(functools.partial(tails, rate=rate, shift=shift), float(largest),
                  min(1e-4 * max(1.0, 4 * shift**2), 0.1 * typical))
 
 
-def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArray[np.float64]:
-    """delta(epsilon) of one step, exactly; the module's docstring derives its pair.
+def tails(losses: NDArray[np.float64], rate: float, shift: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The probabilities of a larger loss of one step under P and under Q, float64 [n] each.
 
     Args:
       losses: epsilon >= 0, float64 [n].
@@ -63,11 +63,8 @@ def step_delta(losses: NDArray[np.float64], rate: float, shift: float) -> NDArra
     """
     with np.errstate(divide="ignore"):
         absent = np.log1p(-rate) + losses + np.log(-np.expm1(-losses))  # ln((1 - q) (A - 1))
-        present = math.log(rate)
         # The loss is epsilon at x where w = e^(x / z) solves B w^2 - (1 - q) (A - 1) w - A B = 0, B = q e^(-1 / 2z^2).
-        root = np.logaddexp(2 * absent, math.log(4) + losses + 2 * present - shift**2) / 2
-    cut = (np.logaddexp(absent, root) - math.log(2) - present + shift**2 / 2) / shift
-    beyond = [np.exp(weight + special.log_ndtr(mean - cut))
-              for weight, mean in ((present, shift), (absent, 0.0), (present + losses, -shift))]
-    deltas: NDArray[np.float64] = np.maximum(beyond[0] - beyond[1] - beyond[2], 0.0)
-    return deltas
+        root = np.logaddexp(2 * absent, math.log(4) + losses + 2 * math.log(rate) - shift**2) / 2
+    cut = (np.logaddexp(absent, root) - math.log(2 * rate) + shift**2 / 2) / shift
+    in_both = (1 - rate) * special.ndtr(-cut)
+    return in_both + rate * special.ndtr(shift - cut), in_both + rate * special.ndtr(-shift - cut)

@@ -45,7 +45,8 @@ from datalens_tf.training.sampled import SampledSums
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient, of all weights together, is clipped to the l2 norm {clip_norm:g}, and of that "
     "the largest coordinates are kept, with at most {top_k_norm:g} of its squared norm, before it is summed, whatever "
-    "the record is; its presence changes the sum by at most {record_norm:.6g}.",
+    "the record is; its presence changes the sum by at most {record_norm:.6g}. Noise multipliers are "
+    "relative to this norm.",
     "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
     "others and of other steps, by a draw that nobody sees (Poisson sampling).",
     "Steps are composed adaptively: later steps may depend on everything released before.",
@@ -348,7 +349,7 @@ def _guarantee(config: ClassifierConfig) -> Guarantee:
     """The method's account of its privacy, in addition to the settings."""
     facts = {name: getattr(config, name)
              for name in ("batch_size", "sampling_probability", "clip_norm", "top_k_norm", "top_k_dimensions")}
-    facts |= {name: getattr(config.mechanism(), name) for name in ("record_norm", "l2_sensitivity", "noise_stddev")}
+    facts |= {name: getattr(config.mechanism(), name) for name in ("record_norm", "noise_stddev")}
     return Guarantee(
         event=config.step_event(), adjacency=config.adjacency if config.epsilon is not None else "none",
         facts=facts, assumptions=_ASSUMPTIONS,

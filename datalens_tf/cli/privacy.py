@@ -106,7 +106,9 @@ def _compared(paths: list[pathlib.Path], delta: float | None) -> str:
         return pricing.render_composition(report)
     stated, text = tf_privacy.statement(ledger.charges, report["delta"])
     sampled = isinstance(ledger.charges[0].unit, dp_accounting.PoissonSampledDpEvent)
-    adjacency = "add-or-remove-one" if sampled else report["adjacency"]  # It knows no replaced record in a sample.
+    adjacency = report["adjacency"]
+    if sampled:  # It knows no replaced record in a sample.
+        adjacency = "add-or-remove-one-user" if adjacency.endswith("-user") else "add-or-remove-one"
     own = prices.epsilon_of([charge.event for charge in ledger.charges], report["delta"], "rdp", adjacency)
     return (f"{text}\nTensorFlow Privacy: epsilon {stated:.3f}. rdp here: {prices.round_up(own)}, {adjacency}, for the "
             f"{report['num_charges']} charges of {paths[0]}.")
@@ -142,6 +144,8 @@ def _neighbours_report(config: MethodConfig, facts: DataFacts, accountants: tupl
             index=0, step=None, event=dp_accounting.SelfComposedDpEvent(event, count), count=count)
         if other := statements.price_for_others([steps], config.delta, config.adjacency).get("other_adjacency"):
             found[other["adjacency"]] = other["epsilon_by_accountant"]
+    _validate.require(any(name in accountants for name in found[config.adjacency]), "accountant",
+                      ", ".join(accountants), f"to price a step of {config.method}; use rdp or pld")
     own = [config.adjacency, *(name for name in found if name != config.adjacency and found[name])]
     return {
         "method": config.method, "epsilon_budget": config.epsilon, "delta": config.delta,

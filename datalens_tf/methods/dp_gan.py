@@ -138,7 +138,7 @@ class DpGanConfig(BoundedConfig, MethodConfig):
 
 _ASSUMPTIONS = (
     "Sensitivity: one record's gradient is clipped to the l2 norm {clip_norm:g} before it is summed, whatever the "
-    "record is; its presence changes the sum by no more.",
+    "record is; its presence changes the sum by no more. Noise multipliers are relative to this norm.",
     "Sampling: every record is in a step's batch with probability {sampling_probability:.6g}, independently of all "
     "others and of other steps, by a draw that nobody sees (Poisson sampling).",
     "Steps are composed adaptively: later steps may depend on everything released before.",
@@ -198,7 +198,7 @@ class PrivateGan(SampledSums, Learner):
         return statements.Guarantee(
             event=config.step_event(), adjacency=config.adjacency, assumptions=_ASSUMPTIONS,
             facts={"batch_size": config.batch_size, "sampling_probability": config.sampling_probability,
-                   "clip_norm": config.clip_norm, "l2_sensitivity": self.mechanism.l2_sensitivity,
+                   "clip_norm": config.clip_norm, "record_norm": self.mechanism.record_norm,
                    "noise_stddev": self.mechanism.noise_stddev},
             released="The discriminator's noisy gradients: {num_charges} steps on batches of {batch_size} records on "
                      "average, each record's gradient clipped to {clip_norm:g}, with Gaussian noise of standard "

@@ -94,7 +94,8 @@ _ASSUMPTIONS = (
     "The server is TRUSTED: it, or whatever sums for it, sees what single users send without noise, and adds the noise "
     "honestly. The guarantee holds towards everybody else.",
     "Sensitivity: what a user changed in the discriminator's weights is clipped to the l2 norm {clip_norm:g} before it "
-    "is summed, whatever the user's records are; the user's presence changes the sum by no more.",
+    "is summed, whatever the user's records are; the user's presence changes the sum by no more. "
+    "Noise multipliers are relative to this norm.",
     "Sampling: every user takes part in a round with probability {sampling_probability:.6g}, independently of all "
     "others and of other rounds, by a draw that nobody sees but the server (Poisson sampling). Who can watch users "
     "take part has a weaker guarantee.",
@@ -160,7 +161,7 @@ class FederatedAverage(FederatedGan[FedAvgGanConfig]):
         weights, generator = (sum(weight.numpy().nbytes for weight in of)
                               for of in (self.weights, self.student.generator.trainable_variables))
         answers = round(config.sampling_probability * self._num_users * num_steps)
-        return {"sampling_probability": config.sampling_probability, "l2_sensitivity": self._mechanism.l2_sensitivity,
+        return {"sampling_probability": config.sampling_probability, "record_norm": self._mechanism.record_norm,
                 "noise_stddev": self._mechanism.noise_stddev,
                 "communication": communication(answers, weights + generator, weights)}
 

@@ -95,7 +95,9 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
                                    "a weaker one for somebody who has several. Each kind of run can be added up alone; "
                                    "somebody who has several images pays more than either sum.")
     units = [charge.unit for ledger in ledgers for charge in ledger.charges]
-    accountants = [name for name in accountants if all(name in prices.applicable(unit) for unit in units)]
+    together = _distinct_charges(ledgers)
+    accountants = [name for name in accountants if all(name in prices.applicable(unit) for unit in units)
+                   and _adds_up(together, delta, name, relations[0])]
     _validate.require(bool(accountants), "accountant", ", ".join(ACCOUNTANTS), "to know these releases; use rdp or pld")
 
     predictable = [str(ledger.path) for ledger in ledgers if not _has_secret_noise(ledger)]
@@ -106,7 +108,6 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
         events = [charge.event for charge in charges]
         return {name: prices.epsilon_of(events, delta, name, relations[0]) for name in accountants}
 
-    together = _distinct_charges(ledgers)
     return {"delta": delta, "private": not predictable, "predictable_noise": predictable,
             "adjacency": relations[0], "unit": next(iter(protected), None),
             "unit_unknown": unknown if protected else [], "num_charges": sum(charge.count for charge in together),
@@ -114,6 +115,15 @@ def composition_report(ledgers: Sequence[PrivacyLedger], delta: float | None = N
             "ledgers": [{"path": str(ledger.path), "num_charges": ledger.num_charges,
                          "epsilon": epsilons(ledger.charges)} for ledger in ledgers],
             "epsilon": epsilons(together)}
+
+
+def _adds_up(charges: Sequence[Charge], delta: float, accountant: str, adjacency: str) -> bool:
+    """Whether an accountant that knows each of these releases can add them up."""
+    try:
+        prices.epsilon_of([charge.event for charge in charges], delta, accountant, adjacency)
+    except InvalidArgumentError:
+        return False
+    return True
 
 
 def _settings(ledger: PrivacyLedger) -> dict[str, Any] | None:

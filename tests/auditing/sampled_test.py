@@ -82,12 +82,14 @@ def test_a_run_whose_beginning_nobody_watched_is_no_proof(tmp_path):
         audited("classifier", tmp_path, RoundedGaussianNoise())
 
 
-def test_canaries_are_clipped_and_share_no_coordinate():
-    learner = classifier(DATA, top_k_norm=0.8)
+@pytest.mark.parametrize("adjacency, share", [("add-or-remove-one", 0.0), ("replace-one", 1.0)])
+def test_canaries_are_clipped_and_share_no_coordinate(adjacency, share):
+    """Of the others, nothing is there, or their opposites are."""
+    learner = classifier(DATA, top_k_norm=0.8, adjacency=adjacency)
     canaries = Canaries(learner, 10, 0.0, np.random.default_rng(0))
-    everybody = canaries.sum_of(np.arange(10)[canaries.coins])
-    assert np.linalg.norm(everybody) == pytest.approx(
-        (0.8 * canaries.coins.sum())**0.5 * gaussian_sum._STEPS, rel=1e-3)
+    everybody = canaries.sum_of(np.arange(10))
+    count = np.where(canaries.coins, 1.0, share).sum()
+    assert np.linalg.norm(everybody) == pytest.approx((0.8 * count)**0.5 * gaussian_sum._STEPS, rel=1e-3)
     canaries.see(everybody)
     np.testing.assert_array_equal(canaries.log_ratios > 0, canaries.coins)
 

@@ -30,7 +30,8 @@ def triples(shift):
 def test_one_step_is_bounded_and_the_bound_is_attained(count, multiplier):
     shift, attained = 1 / multiplier, 0
     for epsilon in (0.0, 0.05, 0.5, 2.0):
-        bound = fixed_size_sampling.step_delta(np.array([epsilon]), 1 / count, shift)[0]
+        beyond, other = fixed_size_sampling.tails(np.array([epsilon]), 1 / count, shift)
+        bound = beyond[0] - math.exp(epsilon) * other[0]
         found = []
         for means in triples(shift):
             p, q = densities(1 / count, means, x := np.linspace(-12, 12 + shift, 40_001))
@@ -105,8 +106,16 @@ def test_what_it_is_not_for_is_refused():
             accountants.epsilon(one_of(10, 1.0), 1, DELTA, accountant, "add-or-remove-one")
     with pytest.raises(InvalidArgumentError, match="source_dataset_size=0 >= 1"):
         accountants.epsilon(one_of(0, 1.0), 1, DELTA, "pld")
-    with pytest.raises(InvalidArgumentError, match="can be priced"):  # Of two kinds.
-        accountants.epsilon_of([one_of(10, 1.0), dp_accounting.GaussianDpEvent(1.0)], DELTA, "pld")
+    for other in (dp_accounting.LaplaceDpEvent(1.0), dp_accounting.PoissonSampledDpEvent(
+            0.1, dp_accounting.LaplaceDpEvent(1.0))):
+        with pytest.raises(InvalidArgumentError, match="can be priced"):
+            accountants.epsilon_of([one_of(10, 1.0), other], DELTA, "pld")
+
+
+def test_releases_of_all_records_add_up_with_samples():
+    sampled, whole = one_of(10, 1.0), dp_accounting.GaussianDpEvent(4.0)
+    both, alone = (accountants.epsilon_of(events, DELTA, "pld") for events in ([sampled, whole], [whole]))
+    assert alone < both < sum(accountants.epsilon_of([event], DELTA / 2, "pld") for event in (sampled, whole))
 
 
 def test_the_ledger_keeps_such_charges(tmp_path):

@@ -105,7 +105,8 @@ def test_the_statements_epsilon_is_dp_accountings_for_the_sampling_done(run):
         assert 0.98 * theirs < statement["other_adjacency"]["epsilon_by_accountant"][name] <= theirs * (1 + 1e-9)
     assert statement["epsilon_by_accountant"]["pld"] < statement["epsilon"] == statement["epsilon_by_accountant"]["rdp"]
     assert 3.4 < statement["epsilon"] <= 3.7
-    assert statement["record_norm"] == np.sqrt(0.8) and statement["l2_sensitivity"] == 2 * np.sqrt(0.8)
+    assert statement["record_norm"] == np.sqrt(0.8)
+    assert statement["noise_stddev"] == pytest.approx(np.sqrt(0.8) * config.noise_multiplier)
     assert statement["private"] and statement["is_guarantee"]
     text = " ".join(run.folder.statement_text.read_text().split())
     assert text.startswith("Differential-privacy statement: dp_sgd_classifier on tiny (20 records)")

@@ -1,14 +1,17 @@
 """DP-GAN and DP-CGAN: noise on the real path only, sampling as accounted, and all that the generator sees is noisy."""
 
+import json
+
 import dp_accounting
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.accounting import accountants
+from datalens_tf.accounting import accountants, verification
 from datalens_tf.accounting.ledger import PrivacyLedger
+from datalens_tf.accounting.statement import parse_statement
 from datalens_tf.data.datasets import as_dataset
-from datalens_tf.errors import InvalidArgumentError
+from datalens_tf.errors import InvalidArgumentError, LedgerError
 from datalens_tf.mechanisms.gaussian_sum import _STEPS, GaussianSum
 from datalens_tf.mechanisms.noise import InsecureSeededNoise, NoiseSource
 from datalens_tf.methods.dp_cgan import DpCganConfig
@@ -61,7 +64,21 @@ class TestDpGan(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
             assert set(other["epsilon_by_accountant"]) == {"rdp", "pld"}
             assert 2.9 < one.privacy_statement()["epsilon"] * 1.05 < other["epsilon_by_accountant"]["rdp"] < 6
             assert "Adjacency replace-one: the same noise guarantees epsilon = " in text
+            self.check_other_prices(one)
         assert "(20 records)" in texts[0] and "(at most 60 records)" in texts[1] and " 20 " not in texts[1]
+
+    def check_other_prices(self, run):
+        """A statement with a smaller epsilon for other neighbours, or none that can be read, is refused."""
+        ledger, other = PrivacyLedger.read(run.folder.ledger), run.privacy_statement()["other_adjacency"]
+        verification.check_statement(run.privacy_statement(), ledger, "here")
+        for changes, error, message in (
+                ({"epsilon_by_accountant": {"pld": 0.1}}, LedgerError, "states epsilon 0.1 by pld under replace-one"),
+                ({"is_guarantee": False}, LedgerError, "mistakes what is guaranteed"),
+                ({"epsilon_by_accountant": "small"}, InvalidArgumentError, "other_adjacency=.* to have"),
+                ({"epsilon_by_accountant": {"pld": -1}}, InvalidArgumentError, "other_adjacency.pld=-1")):
+            tampered = json.dumps(run.privacy_statement() | {"other_adjacency": other | changes})
+            with pytest.raises(error, match=message):
+                verification.check_statement(parse_statement(tampered), ledger, "here")
 
     def test_the_charge_is_on_disk_before_the_noise_is_drawn(self, tmp_path, monkeypatch):
         seen = []
