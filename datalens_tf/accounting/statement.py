@@ -478,7 +478,7 @@ def meaning(s: dict[str, Any]) -> str:
 
 def _guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """The sections that state epsilon."""
-    table = [f"{name}: epsilon = {accountants.round_up(value)} ({accountants.registered(name).note}{_default(name, s)})"
+    table = [f"{name}: epsilon = {accountants.round_up(value)} ({_note(name, s)}{_default(name, s)})"
              for name, value in s["epsilon_by_accountant"].items()]
     # Older statements lack this entry.
     beside_n = [s["delta_and_n"]] if s.get("delta_and_n") else []
@@ -491,6 +491,13 @@ def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [("No guarantee", [
         "Nothing that this run produced is differentially private, and no epsilon applies to it. Noise: "
         f"{s['noise_source']}. Do not share the outputs if the data are sensitive."])]
+
+
+def _note(name: str, s: dict[str, Any]) -> str:
+    """How an accountant found its epsilon."""
+    accountant = accountants.registered(name)
+    in_samples = s["adjacency"].startswith("replace") and "sampling_probability" in s
+    return (in_samples and accountant.note_on_samples) or accountant.note
 
 
 def _default(name: str, s: dict[str, Any]) -> str:

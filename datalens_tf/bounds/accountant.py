@@ -27,9 +27,11 @@ class Accountant(abc.ABC):
 
     Attributes:
       note: how the bound is found and how tight it is, for the privacy statement.
+      note_on_samples: the same for a replaced record in Poisson samples, where that is priced.
     """
 
     note: ClassVar[str]
+    note_on_samples: ClassVar[str] = ""
 
     @property
     def name(self) -> str:

@@ -19,7 +19,8 @@ _INTERVAL = 1e-4
 class Pld(Accountant):
     """dp_accounting's PLD accountant, which rounds pessimistically; or ours, for replaced records in samples."""
 
-    note = "privacy loss distributions, by dp_accounting where it has them; a near-exact upper bound"
+    note = "dp_accounting's privacy loss distributions; a near-exact upper bound"
+    note_on_samples = "losses of a replaced record in a sample, which dp_accounting lacks; a near-exact upper bound"
 
     def supports(self, event: dp_accounting.DpEvent) -> bool:
         return not isinstance(event, events.DiscreteGaussianDpEvent)

@@ -28,7 +28,8 @@ _NEXT_TO_NO_NOISE = 0.05
 class Rdp(Accountant):
     """dp_accounting's RDP accountant; Poisson samples and Laplace noise by divergences of our own."""
 
-    note = "Renyi divergences, by dp_accounting where it has them; valid"
+    note = "dp_accounting's Renyi accountant; valid"
+    note_on_samples = "Renyi divergences of a replaced record in a sample, which dp_accounting lacks; valid"
 
     def epsilon(self, tally: Tally, delta: float, adjacency: str) -> float:
         tally = tuple((_gaussian(event), count) for event, count in tally)

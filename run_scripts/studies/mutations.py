@@ -289,7 +289,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "if method != \"load\" and isinstance(error, _OF_THE_PROTOCOL):", "if isinstance(error, (DataError, ValueError)):",
      "training/actors_test.py -k told_to_their_owner_alone"),
     ("a replaced record in a sample is priced as an absent one", "bounds/poisson_sampling.py",
-     "(present + losses, -shift)", "(present + losses, 0.0)",
+     "rate * special.ndtr(-shift - cut)", "rate * special.ndtr(-cut)",
      "bounds/poisson_sampling_test.py -k no_two_vectors"),
     ("a replaced record moves a sum by no more than an absent one", "accounting/accountants.py",
      "GaussianDpEvent(event.noise_multiplier / 2)", "GaussianDpEvent(event.noise_multiplier)",
