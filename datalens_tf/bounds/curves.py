@@ -54,7 +54,7 @@ def _distribution(curve: Curve, interval: float) -> privacy_loss_distribution.Pr
     count = max(1, math.ceil(curve.largest / interval))
     losses = interval * np.arange(count + 1)
     beyond, other = curve.tails(losses)
-    # A cell's probabilities under P and Q are both kept if P has as much at its ends as under Q, times e^loss.
+    # What P and Q have in a cell is shared by its ends, so that P has e^loss times what Q has at each.
     cells = -np.diff(beyond)
     with np.errstate(divide="ignore"):
         cells_of_q = np.exp(losses[:-1] + np.log(-np.diff(other)))
