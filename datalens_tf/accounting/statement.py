@@ -496,7 +496,7 @@ def _no_guarantee(s: dict[str, Any]) -> list[tuple[str, list[str]]]:
 def _note(name: str, s: dict[str, Any]) -> str:
     """Says how an accountant found its epsilon."""
     accountant = accountants.registered(name)
-    in_samples = s["adjacency"].startswith("replace") and "sampling_probability" in s
+    in_samples = s["adjacency"].startswith("replace") and s.get("sampling_probability", 1) < 1
     return (in_samples and accountant.note_on_samples) or accountant.note
 
 

@@ -193,17 +193,20 @@ def _check_other_price(statement: Mapping[str, Any], charges: Sequence[Charge], 
     other = statement.get("other_adjacency")
     if not statement["private"] or other is None:
         return
-    if other["is_guarantee"] != statement["adjacency"].startswith("add-or-remove"):
+    added = statement["adjacency"].startswith("add-or-remove")
+    if other["is_guarantee"] != added or other["adjacency"].startswith("add-or-remove") == added:
         raise _disagrees(where, f"it mistakes what is guaranteed under {other['adjacency']}")
     sampled = charges and all(isinstance(charge.unit, dp_accounting.PoissonSampledDpEvent) for charge in charges)
-    least: Mapping[str, float] = {}
+    if not sampled and not added:  # A comparison figure, of sums whose sensitivity the charges do not know.
+        return
+    least: Mapping[str, float] = statement["epsilon_by_accountant"]
     if sampled:
-        least = price_for_others(charges, statement["delta"], statement["adjacency"])["other_adjacency"][
-            "epsilon_by_accountant"]
-    elif other["is_guarantee"]:
-        least = statement["epsilon_by_accountant"]
+        least = price_for_others(charges, statement["delta"], statement["adjacency"]).get("other_adjacency", {}).get(
+            "epsilon_by_accountant", {})
     for name, stated in sorted(other["epsilon_by_accountant"].items()):
-        if stated < least.get(name, 0.0) * (1 - _ACCURACY):
+        if name not in least:
+            raise _disagrees(where, f"the accountant {name} is of no use under {other['adjacency']}")
+        if stated < least[name] * (1 - _ACCURACY):
             raise _disagrees(where, f"it states epsilon {stated:.6g} by {name} under {other['adjacency']}, and the "
                                     f"charges cost at least {least[name]:.6g}")
 

@@ -74,7 +74,9 @@ class TestDpGan(UnlabelledRecordsConformance, PrivateSynthesizerConformance):
         verification.check_statement(run.privacy_statement(), ledger, "here")
         for changes, error, message in (
                 ({"epsilon_by_accountant": {"pld": 0.1}}, LedgerError, "states epsilon 0.1 by pld under replace-one"),
+                ({"epsilon_by_accountant": {"gdp": 0.1}}, LedgerError, "accountant gdp is of no use under replace-one"),
                 ({"is_guarantee": False}, LedgerError, "mistakes what is guaranteed"),
+                ({"adjacency": "add-or-remove-one"}, LedgerError, "mistakes what is guaranteed"),
                 ({"epsilon_by_accountant": "small"}, InvalidArgumentError, "other_adjacency=.* to have"),
                 ({"epsilon_by_accountant": {"pld": -1}}, InvalidArgumentError, "other_adjacency.pld=-1")):
             tampered = json.dumps(run.privacy_statement() | {"other_adjacency": other | changes})
