@@ -175,7 +175,7 @@ def _of_sampled_sums(config: Any, effort: Effort, records: Dataset | None, folde
     pairs = sampled_pairs(config, random_pictures(config))
     found = [neighbours.audit_mechanism(config.mechanism()),
              neighbours.audit_pairs(pairs, f"What a step sums of random pictures, with {len(pairs)} hostile records, "
-                                           "each there or not, or replaced")]
+                                           "each there or not, or, without sampling, replaced or not")]
     if records is not None:
         return [*found, sampled.audit_canaries(
             kind_of(config), config, records, folder, num_canaries=effort.num_canaries, confidence=effort.confidence,
