@@ -29,8 +29,7 @@ from datalens_tf.settings import declared
 with epy.lazy_imports():
     import numpy as np
 
-    from datalens_tf.accounting import accountants, verification
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import accountants, verification, wording
     from datalens_tf.data import arrays, datasets, image_grid, writing
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import context as evaluations
@@ -322,7 +321,7 @@ class ImageGenerator:
         """
         statement = verification.run_statement(self._fitted) if self._is_run else _validate.known(
             "privacy", verification.export_statement(self._fitted), "to be beside the generator: load its run folder")
-        return Readable(statement, statements.render_text(statement))
+        return Readable(statement, wording.render_text(statement))
 
     def _summary(self) -> str:
         """The method and the guarantee, in a line."""

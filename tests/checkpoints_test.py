@@ -15,7 +15,7 @@ import tensorflow as tf
 import datalens_tf
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import render_text
+from datalens_tf.accounting.wording import render_text
 from datalens_tf.auditing.verification import verify
 from datalens_tf.config import MethodConfig, config_digest
 from datalens_tf.mechanisms import SecureGaussianNoise

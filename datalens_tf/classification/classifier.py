@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from datalens_tf import _files, _validate
 from datalens_tf.accounting import verification
-from datalens_tf.accounting.statement import Guarantee, make_statement, render_text
+from datalens_tf.accounting.statement import Guarantee, make_statement
+from datalens_tf.accounting.wording import render_text
 from datalens_tf.classification import networks
 from datalens_tf.classification.classifier_config import ClassifierConfig
 from datalens_tf.config import numbered

@@ -30,7 +30,8 @@ from datalens_tf import _files, _validate, rng
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import Guarantee, make_statement, render_text
+from datalens_tf.accounting.statement import Guarantee, make_statement
+from datalens_tf.accounting.wording import render_text
 from datalens_tf.classification import budgets as individual
 from datalens_tf.classification.pate_config import PateClassifierConfig
 from datalens_tf.data.datasets import Dataset, sound, to_unit, with_data

@@ -18,7 +18,7 @@ from datalens_tf.methods import runs
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import wording
     from datalens_tf.classification import classifier
     from datalens_tf.data import datasets
     from datalens_tf.data import registry as data_registry
@@ -77,7 +77,7 @@ def _trained(args: argparse.Namespace, folder: pathlib.Path, config: ClassifierC
 
 def _report(run: classifier.PrivateClassifier, test: datasets.Dataset | str) -> None:
     """Prints what was trained, and how good it is on test records or why there are none."""
-    print(statements.render_text(run.privacy_statement()))
+    print(wording.render_text(run.privacy_statement()))
     if isinstance(test, str):
         print(f"no accuracy: {test}")
     else:

@@ -25,7 +25,7 @@ from datalens_tf.methods import runs
 from datalens_tf.training import progress as progresses
 
 with epy.lazy_imports():
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import wording
 
 # Commands by the `method` in a run's settings; every other method is one of `train`.
 _COMMANDS = {"dp_sgd_classifier": "classify", "pate_classifier": "pate-classify"}
@@ -176,7 +176,7 @@ def last_screen(folder: pathlib.Path, place: str, statement: Mapping[str, Any], 
     """
     private = folder / "private"
     if statement["private"]:
-        shared = (f"share     {folder} without {private}, and exports: {statements.audience(statement)}\n"
+        shared = (f"share     {folder} without {private}, and exports: {wording.audience(statement)}\n"
                   f"          protected is {statement['unit']}; names of classes and of the data are not\n"
                   f"keep      {private} for yourself; {private / 'evaluation'} is for those who may see the records")
     else:

@@ -14,7 +14,7 @@ from datalens_tf.errors import CheckpointError
 
 with epy.lazy_imports():
     from datalens_tf import image_generator
-    from datalens_tf.accounting import statement as statements
+    from datalens_tf.accounting import wording
     from datalens_tf.auditing import verification
 
 
@@ -45,7 +45,7 @@ def _share(args: argparse.Namespace) -> None:
         raise CheckpointError(f"{run} is NOT PRIVATE: nothing of it may be shared but with those who may see the "
                               "records.")
     folder = generator.save(args.output_dir)
-    print(f"{folder} may be shared {statements.audience(statement)}: read {folder / 'privacy.txt'} first, which says "
+    print(f"{folder} may be shared {wording.audience(statement)}: read {folder / 'privacy.txt'} first, which says "
           "what is protected, and what is not")
 
 

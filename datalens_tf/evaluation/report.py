@@ -21,7 +21,7 @@ from datalens_tf import __version__, _files, _text
 from datalens_tf.accounting import accountants, verification
 from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import Charge
-from datalens_tf.accounting.statement import caveat, guaranteed, neighbours, render_text
+from datalens_tf.accounting.wording import caveat, guaranteed, neighbours, render_text
 from datalens_tf.config import MethodConfig
 from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.errors import CheckpointError

@@ -27,7 +27,7 @@ with epy.lazy_imports():
 
     from datalens_tf.accounting import ledger as ledgers
     from datalens_tf.accounting import statement as statements
-    from datalens_tf.accounting import verification
+    from datalens_tf.accounting import verification, wording
     from datalens_tf.data import datasets, image_grid
     from datalens_tf.data import identity as identities
     from datalens_tf.mechanisms import noise as noises
@@ -194,7 +194,7 @@ class RunSynthesizer(loops.Interruptible, Synthesizer, Generic[Config]):
             x, y = self.sample(NUM_SHIPPED_SAMPLES, seed=0)
             _files.atomic_write(self.folder.samples, _files.npz_bytes({"x": x, "y": y}))
             self._tell("on_stage", "report")
-            _files.atomic_write(self.folder.statement_text, statements.render_text(statement))
+            _files.atomic_write(self.folder.statement_text, wording.render_text(statement))
             _files.atomic_write(self.folder.statement_json, json.dumps(statement, indent=2) + "\n")
             self.folder.seal()
         return self
@@ -387,5 +387,5 @@ def _statement_files(statement: dict[str, Any], model: Mapping[str, Any], ledger
     """Files of an export: its guarantee for programs, in full and in short, and the ledger."""
     statement = statement | {"dataset": _text.without_folders(statement["dataset"])}  # Older runs have a path there.
     return {**({} if ledger is None else {verification.LEDGER: ledger}),
-            "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": statements.render_text(statement),
+            "privacy.json": json.dumps(statement, indent=2) + "\n", "privacy.txt": wording.render_text(statement),
             "MODEL_CARD.md": model_card.render_card(statement, model, metrics, images)}

@@ -24,7 +24,7 @@ import tensorflow as tf
 from datalens_tf import _checksums, _text
 from datalens_tf._files import PathLike, parse_json
 from datalens_tf.accounting.accountants import round_up
-from datalens_tf.accounting.statement import counted, how_many, meaning, render_text
+from datalens_tf.accounting.wording import counted, how_many, meaning, render_text
 from datalens_tf.errors import DataLensError, InvalidArgumentError
 from datalens_tf.serving.digests import converted_checksums, onnx_digest, tflite_digest
 from datalens_tf.serving.export import LoadedGenerator

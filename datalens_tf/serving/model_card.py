@@ -6,7 +6,7 @@ from typing import Any
 
 from datalens_tf import __version__, _text
 from datalens_tf.accounting.accountants import round_up
-from datalens_tf.accounting.statement import caveat, counted, how_many
+from datalens_tf.accounting.wording import caveat, counted, how_many
 
 LICENSE = """\
 The computation in this SavedModel was made by datalens_tf, under the Apache License, Version 2.0

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from datalens_tf import _files, _text
 from datalens_tf.accounting.accountants import round_up
-from datalens_tf.accounting.statement import meaning, render_text
+from datalens_tf.accounting.wording import meaning, render_text
 from datalens_tf.data.image_grid import image_grid, png_bytes
 from datalens_tf.serving.signatures import MAX_IMAGES
 

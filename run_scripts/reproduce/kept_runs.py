@@ -25,7 +25,7 @@ import paper_tables
 from cells import Cell, costs_of
 
 from datalens_tf import _files
-from datalens_tf.accounting import accountants, verification
+from datalens_tf.accounting import accountants, verification, wording
 from datalens_tf.accounting import statement as statements
 from datalens_tf.evaluation import references
 from datalens_tf.methods.registry import methods
@@ -177,7 +177,7 @@ def _row(runs: Sequence[Mapping[str, Any]], measure: str, images: str) -> dict[s
     epsilon = max(run["statement"]["epsilon"] for run in runs) if private else None
     cells = {
         "tables": first["tables"] if measure in _ACCURACIES else ["3"], "data": first["dataset"],
-        "classes": first["classes"], "n": statements.how_many(statement), "method": first["method"],
+        "classes": first["classes"], "n": wording.how_many(statement), "method": first["method"],
         "variant": first["variant"], "budget": "inf" if epsilon is None else f"{first['epsilon_budget']:g}",
         **{column: "inf" if epsilon is None else _guaranteed([run["statement"] for run in runs], adjacency)
            for column, adjacency in _ADJACENCIES.items()},

@@ -13,7 +13,8 @@ import datalens_tf
 from datalens_tf.accounting import accountants
 from datalens_tf.accounting.accountants import round_up
 from datalens_tf.accounting.ledger import PrivacyLedger
-from datalens_tf.accounting.statement import parse_statement, render_text
+from datalens_tf.accounting.statement import parse_statement
+from datalens_tf.accounting.wording import render_text
 from datalens_tf.auditing.verification import verify
 from datalens_tf.config import MethodConfig, VotingConfig
 from datalens_tf.errors import CheckpointError, DataError, InvalidArgumentError, LedgerError, TrainingInterrupted

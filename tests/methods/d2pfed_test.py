@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from datalens_tf.accounting.statement import render_text
+from datalens_tf.accounting.wording import render_text
 from datalens_tf.errors import InvalidArgumentError
 from datalens_tf.methods.d2pfed import D2PFedConfig
 from tests.methods.voted import TEACHERS, VotedConformance

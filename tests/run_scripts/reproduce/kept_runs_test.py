@@ -11,8 +11,9 @@ import statistics
 import pytest
 
 from datalens_tf.accounting.accountants import epsilons_for_others
-from datalens_tf.accounting.statement import how_many, parse_statement, price
+from datalens_tf.accounting.statement import parse_statement, price
 from datalens_tf.accounting.verification import charges_of
+from datalens_tf.accounting.wording import how_many
 from datalens_tf.errors import LedgerError
 from datalens_tf.evaluation import references
 
