@@ -237,19 +237,23 @@ class PrototypeStudent:
 
     def released(self) -> models.PrototypeGenerator:
         """The generator of these prototypes: each cell is drawn in proportion to its number of records."""
-        return self._generator(0.0)
+        return self._generator(0.0, models.TO_LEARN_FROM)
 
     def to_look_at(self, released: models.PrototypeGenerator) -> tf.Module:
-        """The generator for people: smooth, or `released` as moved in the fit, which averages over single pixels."""
+        """The generator for people.
+
+        Grey prototypes are smooth, and light leaves their black and white as they are. Those in colour are `released`
+        as moved in the fit, which averages over single pixels.
+        """
         if self._grey:
-            return self._generator(_SMOOTHED)
+            return self._generator(_SMOOTHED, models.TO_LOOK_AT)
         return warps.WarpedGenerator(self._config.data.image_shape, [released], self._warp)
 
     @property
     def _grey(self) -> bool:
         return self._images.shape[-1] == 1
 
-    def _generator(self, smoothed: float) -> models.PrototypeGenerator:
+    def _generator(self, smoothed: float, light: models.Light) -> models.PrototypeGenerator:
         config, weights = self._config, np.repeat(self._sizes, self._own, axis=1)
         images = self._images.numpy().reshape(*weights.shape, *self._images.shape[1:])
         square = config.features_square
@@ -258,7 +262,7 @@ class PrototypeStudent:
             images = levelled(scipy.ndimage.gaussian_filter(images, (0, 0, smoothed, smoothed, 0)), weights,
                               expected.numpy())
         return models.PrototypeGenerator(config.data.image_shape, np.round(255 * images).astype(np.uint8), weights,
-                                         config.mirrors, square)
+                                         config.mirrors, square, light)
 
     def sample_grid(self, per_class: int = 10) -> np.ndarray:
         """Images to look at, uint8 [Y, per_class, H, W, C], one row per class."""

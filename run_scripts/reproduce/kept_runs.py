@@ -45,7 +45,8 @@ _MEASURED = "measured.json"
 # For the images that quality was measured on, what the protocol says of them: images to learn from, unless a run says
 # that it has others, to look at. Until commit a4fb441 these were moved as much as those to learn from.
 _LEARNING = "training"
-_IMAGES = {_LEARNING: "", "looking": ", images to look at", "looking, moved": ", images to look at, still moved"}
+_IMAGES = {_LEARNING: "", "looking": ", images to look at", "looking, moved": ", images to look at, still moved",
+           "looking, lit": ", images to look at, with backgrounds in changing light"}
 _ADJACENCIES = {"epsilon_replace_one": "replace-one", "epsilon_add_or_remove": "add-or-remove-one"}
 _DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
          "tfds:cifar10_jpeg": "CIFAR-10 (JPEG)", "celeba_gender": "CelebA-Gender (part)",

@@ -187,7 +187,11 @@ def test_people_see_smooth_grey_prototypes_and_moved_photographs():
     def roughness(generator):
         return np.abs(np.diff(generator.prototypes.numpy().astype(float), axis=1)).mean()
 
-    assert roughness(grey.to_look_at(grey.released())) < 0.7 * roughness(grey.released())
+    shown = grey.to_look_at(grey.released())
+    assert roughness(shown) < 0.7 * roughness(grey.released())
+    shown.prototypes.assign(tf.zeros_like(shown.prototypes))
+    drawn = [tf.constant(random.standard_normal((50, 4)), tf.float32), tf.zeros(50, tf.int32)]
+    assert not shown(drawn).numpy().any()  # Backgrounds stay black in any light.
     released = colour.released()
     seen = colour.to_look_at(released)
     assert (seen.warp, seen.grain, seen.erased) == (0.5, 0, 0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datalens_tf.models.prototypes import PrototypeGenerator
+from datalens_tf.models.prototypes import TO_LEARN_FROM, TO_LOOK_AT, Light, PrototypeGenerator
 
 SHAPE = (8, 6, 3)
 
@@ -54,6 +54,25 @@ def test_light_changes_and_images_stay_within_bounds():
     np.testing.assert_allclose(255 * plain[0, 0, :, 0], [80, 80, 80, 0, 0, 0], atol=1e-4)
     np.testing.assert_allclose(brighter - plain, 0.08, atol=1e-6)
     assert np.ptp(flatter) < np.ptp(plain) and extreme.min() >= 0 and extreme.max() <= 1
+
+
+def test_people_see_black_and_white_as_they_are_in_any_light():
+    levels = np.zeros((1, 1, 8, 6, 1), np.uint8)
+    levels[..., 0] = [0, 10, 60, 128, 250, 255]
+    drawn = np.random.default_rng(2).standard_normal((500, 4)).astype(np.float32)
+    looking, learning = (PrototypeGenerator((8, 6, 1), levels, np.ones((1, 1)), False, light=light)(
+        [tf.constant(drawn), tf.zeros(500, tf.int32)]).numpy()[:, 0, :, 0] for light in (TO_LOOK_AT, TO_LEARN_FROM))
+    assert looking.min() == 0 and looking.max() == 1
+    np.testing.assert_array_equal(looking[:, [0, 5]], np.tile([0.0, 1.0], (500, 1)))
+    assert (np.diff(looking) >= 0).all()  # What is lighter stays lighter.
+    assert min(looking.std(0)[2:4]) > 0.05 > looking.std(0)[1] > 0 and (learning.std(0) > 0.03).all()
+
+
+def test_light_far_from_black_and_white_changes_as_it_would_anywhere():
+    images = tf.fill([2, 8, 6, 1], 0.4)
+    numbers = [tf.reshape(tf.constant(pair), [2, 1, 1, 1]) for pair in ([0.3, -1.0], [1.0, -0.4])]
+    np.testing.assert_allclose(Light(0.2, 0.08, edge=0.25).falling(images, *numbers),
+                               Light(0.2, 0.08).falling(images, *numbers), atol=1e-6)
 
 
 def test_small_prototypes_make_larger_images():
