@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from etils import epy
@@ -24,13 +24,14 @@ from datalens_tf import _checksums, _files, _validate
 from datalens_tf.errors import DataWarning, InvalidArgumentError
 from datalens_tf.methods import plans, registry, runs
 from datalens_tf.options import PerformanceOptions
+from datalens_tf.samples import COLUMNS, ROWS, Samples
 from datalens_tf.settings import declared
 
 with epy.lazy_imports():
     import numpy as np
 
     from datalens_tf.accounting import accountants, verification, wording
-    from datalens_tf.data import arrays, datasets, image_grid, writing
+    from datalens_tf.data import arrays, datasets
     from datalens_tf.data import registry as data_registry
     from datalens_tf.evaluation import context as evaluations
     from datalens_tf.evaluation import evaluate as evaluating
@@ -39,70 +40,8 @@ with epy.lazy_imports():
     from datalens_tf.training import classifier, run_folder
     from datalens_tf.training import progress as progresses
 
-_ROWS, _COLUMNS = 10, 8  # of pictures
 _READING = ("skip_unreadable", "picture_bits")  # settings by which a run's pictures are read
 _PARAMETERS = ("method", "epsilon", "delta", "classes", "preset", "image_size", "color", "unlabelled", "data_dir")
-
-
-class Samples:
-    """Synthetic images and their labels; `images, labels = samples` unpacks them.
-
-    Attributes:
-      images: uint8 [n, H, W, C].
-      labels: int64 [n].
-      class_names: one text per class.
-    """
-
-    def __init__(self, images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]):
-        self.images, self.labels, self.class_names = images, labels, tuple(class_names)
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return iter((self.images, self.labels))
-
-    def __repr__(self) -> str:
-        count, height, width, channels = self.images.shape
-        return f"Samples: {count:,} images [{height}, {width}, {channels}] of {len(self.class_names)} classes"
-
-    def to_tf_data(self) -> Any:
-        """A `tf.data.Dataset` of pairs: image uint8 [H, W, C], label int64."""
-        import tensorflow as tf
-
-        return tf.data.Dataset.from_tensor_slices((self.images, self.labels))
-
-    def to_torch(self) -> Any:
-        """A torch `TensorDataset` of pairs: image float32 [C, H, W] in [0, 1], label int64; needs torch."""
-        torch = _optional("torch")
-        images = np.ascontiguousarray(datasets.to_unit(self.images).transpose(0, 3, 1, 2))
-        return torch.utils.data.TensorDataset(torch.from_numpy(images), torch.from_numpy(self.labels))
-
-    def to_hugging_face(self) -> Any:
-        """A Hugging Face `Dataset` with the columns `image` and `label`, whose classes have names; needs datasets."""
-        hugging_face = _optional("datasets")
-        features = hugging_face.Features({"image": hugging_face.Image(),
-                                          "label": hugging_face.ClassLabel(names=list(self.class_names))})
-        pictures = [{"bytes": image_grid.png_bytes(image), "path": None} for image in self.images]
-        return hugging_face.Dataset.from_dict({"image": pictures, "label": self.labels.tolist()}, features=features)
-
-    def to_folder(self, path: _files.PathLike) -> pathlib.Path:
-        """Writes PNG files into a new folder, a sub-folder per class; returns the folder."""
-        folder = pathlib.Path(path)
-        writing.write_images(folder, writing.format_of(folder, "png"), self.images, self.labels, self.class_names)
-        return folder
-
-    def picture(self) -> Any:
-        """A Pillow picture of some of the images, a row for each of the first classes."""
-        import io
-
-        from PIL import Image
-
-        return Image.open(io.BytesIO(self._repr_png_()))
-
-    def _repr_png_(self) -> bytes:
-        """The picture, for notebooks."""
-        present = [label for label in range(len(self.class_names)) if (self.labels == label).any()][:_ROWS]
-        rows = [np.resize(np.flatnonzero(self.labels == label)[:_COLUMNS], _COLUMNS) for label in present]
-        grid = image_grid.image_grid(self.images[np.array(rows)])
-        return image_grid.png_bytes(grid, scale=max(1, 480 // max(grid.shape[:2])))
 
 
 class Readable(dict[str, Any]):
@@ -335,7 +274,7 @@ class ImageGenerator:
         """The guarantee and a picture, for notebooks."""
         if self._folder is None:
             return f"<p>{html.escape(repr(self))}</p>"
-        picture = self.sample(_ROWS * _COLUMNS, range(len(self.class_names[:_ROWS])), seed=0, looking=True)._repr_png_()
+        picture = self.sample(ROWS * COLUMNS, range(len(self.class_names[:ROWS])), seed=0, looking=True)._repr_png_()
         return (f"<p>{html.escape(self._summary())}</p>"
                 f'<img alt="synthetic images" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
 
@@ -494,13 +433,3 @@ def _check_names(settings: Mapping[str, Any]) -> None:
     known -= {*_PARAMETERS, "dataset", "image_shape", "num_classes"}
     for name in set(settings) - known:
         raise InvalidArgumentError(f"Unknown setting {name!r}.{_validate.did_you_mean(name, [*known, *_PARAMETERS])}")
-
-
-def _optional(package: str) -> Any:
-    """A package that is not a dependency; raises InvalidArgumentError if it is not installed."""
-    import importlib
-
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise InvalidArgumentError(f"Expected {package} to be installed: pip install {package}") from error

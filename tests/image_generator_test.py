@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import types
 
 import numpy as np
 import PIL.Image
@@ -61,8 +60,6 @@ def test_its_privacy_is_what_the_ledger_says(run):
 
 def test_notebooks_show_a_picture(run):
     assert "epsilon 2.0000" in run._repr_html_() and "data:image/png;base64," in run._repr_html_()
-    samples = run.sample(30, seed=0)
-    assert samples.picture().size[0] == 8 / 3 * samples.picture().size[1]
     assert "ImageGenerator()" in dl.ImageGenerator()._repr_html_()
 
 
@@ -94,30 +91,6 @@ def test_what_is_saved_of_a_released_generator_verifies(tmp_path):
 def test_a_draw_of_nonsense_is_refused(run, words, said):
     with pytest.raises(dl.DataLensError, match=said):
         run.sample(**words)
-
-
-def test_samples_become_tf_data_and_a_folder(run, tmp_path):
-    samples = run.sample(6, seed=0)
-    pairs = list(samples.to_tf_data().as_numpy_iterator())
-    np.testing.assert_array_equal([image for image, _ in pairs], samples.images)
-    assert [label for _, label in pairs] == samples.labels.tolist()
-    assert len(list(samples.to_folder(tmp_path / "x").glob("*/*.png"))) == 6
-
-
-def test_samples_become_data_sets_of_other_libraries(run, monkeypatch):
-    """They are stood in for here: they are no dependencies, and large."""
-    samples = run.sample(6, ["cat", "dog", "emu"], seed=0)
-    torch = types.SimpleNamespace(from_numpy=lambda array: array, utils=types.SimpleNamespace(
-        data=types.SimpleNamespace(TensorDataset=lambda *tensors: tensors)))
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    images, labels = samples.to_torch()
-    assert images.shape == (6, 1, 8, 8) and images.dtype == np.float32 and images.flags.c_contiguous
-    np.testing.assert_array_equal(np.rint(images[:, 0] * 255), samples.images[..., 0])
-    assert labels is samples.labels
-    for name, convert in (("torch", samples.to_torch), ("datasets", samples.to_hugging_face)):
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(dl.DataLensError, match=f"pip install {name}$"):
-            convert()
 
 
 def test_parameters_are_like_those_of_scikit_learn(run):

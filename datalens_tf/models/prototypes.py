@@ -11,7 +11,7 @@ from datalens_tf.models.enlarging import Enlarged
 
 @dataclasses.dataclass(frozen=True)
 class Light:
-    """How light varies between images.
+    """The spread of light over images.
 
     Attributes:
       contrast: standard deviation of the logarithm of an image's contrast.
