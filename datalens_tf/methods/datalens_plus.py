@@ -80,9 +80,9 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         sources: dict[str, tf.Module] = {}
         if config.mean_charges:
             fit = moments.class_gaussians if config.num_clusters == 1 else moments.cluster_gaussians
-            sources["moments"] = fit(config, records, releases)
+            sources["moments"], class_means = fit(config, records, releases)
         if config.prototype_charges:
-            made = self._prototypes(sources["moments"], records, releases)
+            made = self._prototypes(sources["moments"], class_means, records, releases)
         if config.embedding_charges:
             _, student = self._fitted(records, releases, self._features(sources.get("moments")))
             sources["embedding"] = student.released()
@@ -94,8 +94,9 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
         fitted.choose(0 if chosen is None else chosen)
         return fitted, datalens_plus_guarantee.guarantee(config, list(sources), chosen is not None, releases)
 
-    def _prototypes(self, gaussians: factor_generator.FactorGenerator, records: datasets.Dataset | Elsewhere,
-                    releases: paid_releases.Releases) -> prototypes.PrototypeStudent:
+    def _prototypes(self, gaussians: factor_generator.FactorGenerator, class_means: np.ndarray,
+                    records: datasets.Dataset | Elsewhere, releases: paid_releases.Releases
+                    ) -> prototypes.PrototypeStudent:
         """Prototypes that are yet to be fitted to what untrained networks see of the records, which is released."""
         with self._ending_at_once("before prototypes were fitted", self.folder.path):
             plan = prototypes.plan(self.config, gaussians, self.folder.private / "prototypes.npz")
@@ -103,7 +104,7 @@ class DataLensPlus(ReleasingSynthesizer[DataLensPlusConfig]):
             self.config.prototype_mechanism(), asked(plan.question(self.config), records))
         return prototypes.PrototypeStudent(
             self.config, plan, self.config.moved_prototypes, mechanism.means(noisy), mechanism.counts(noisy),
-            np.clip(gaussians.class_means, 0.0, 1.0))
+            class_means)
 
     def _features(self, source: tf.Module | None) -> sum_questions.FeatureMap:
         """The released features: random ones of pixels, and those learned from images of the moments."""

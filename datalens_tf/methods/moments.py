@@ -129,12 +129,15 @@ def square_for(image_shape: tuple[int, int, int], side: int) -> int:
 
 _FIRST = 6  # directions in which the first centres differ
 _FEW = 0.25  # share of the mean size of a class's clusters; smaller clusters are given up
+_DRAWS, _ROUNDS = 2000, 20  # random images, and rounds, in which released means are made as bright as images were
+_MOST = 1.5  # Where nearly all images were shortened, or noise is large, means do not say how long images were.
+_LEAST = 1e-9  # in place of a product of 0
 Records = typing.Union["datasets.Dataset", Elsewhere]
 
 
 def class_gaussians(config: MomentsConfig, records: Records, releases: paid_releases.Releases
-                    ) -> factor_generator.FactorGenerator:
-    """One Gaussian per class, of images averaged over squares of pixels."""
+                    ) -> tuple[factor_generator.FactorGenerator, np.ndarray]:
+    """One Gaussian per class, of images averaged over squares of pixels, and the classes' mean images."""
     means, sizes = _class_means(config, records, releases)
     differences = sum_questions.Points(
         square=config.moments_square, centres=means, together=config.share_covariance)
@@ -146,15 +149,20 @@ def class_gaussians(config: MomentsConfig, records: Records, releases: paid_rele
         moment, noisy = _second_moments(differences, config.data.num_classes, config, "covariances", records, releases)
         factors = np.stack([_factors(*moment.mean(square, size), config.num_factors)
                             for square, size in zip(noisy, sizes)])
+        if not config.centre_charges:
+            means = unshortened(means, factors, clips(config).mean, rng.stream(config.seed, "unshortened"))
     upscaling = _upscaling(config.data.image_shape, config.moments_square)
     return factor_generator.FactorGenerator(
         config.data.image_shape, (means @ upscaling)[:, None], factors[:, None], upscaling,
-        np.ones((config.data.num_classes, 1)))
+        np.ones((config.data.num_classes, 1))), _mean_images(config, means)
 
 
 def cluster_gaussians(config: MomentsConfig, records: Records, releases: paid_releases.Releases
-                      ) -> factor_generator.FactorGenerator:
-    """One Gaussian per cluster, of images at their own resolution if small, in directions of largest variance."""
+                      ) -> tuple[factor_generator.FactorGenerator, np.ndarray]:
+    """One Gaussian per cluster, of images at their own resolution if small, in directions of largest variance.
+
+    Returns them and the classes' mean images.
+    """
     means, sizes = _class_means(config, records, releases)
     differences = sum_questions.Points(square=config.moments_square, centres=means)
     moment, noisy = _second_moments(
@@ -170,9 +178,38 @@ def cluster_gaussians(config: MomentsConfig, records: Records, releases: paid_re
     factors = np.stack([_cluster_factors(moment, squares, sizes, config.num_factors)
                         for squares, sizes in zip(noisy, clusters.sizes)])
     upscaling = _upscaling(config.data.image_shape, config.moments_square)
+    centres = means[:, None] + clusters.centres @ directions
+    shares = clusters.sizes / clusters.sizes.sum(1, keepdims=True)
     return factor_generator.FactorGenerator(
-        config.data.image_shape, (means[:, None] + clusters.centres @ directions) @ upscaling, factors,
-        directions @ upscaling, clusters.sizes)
+        config.data.image_shape, centres @ upscaling, factors, directions @ upscaling, clusters.sizes
+    ), _mean_images(config, np.einsum("yk,ykd->yd", shares, centres))
+
+
+def unshortened(means: np.ndarray, factors: np.ndarray, clip: float, stream: np.random.Generator) -> np.ndarray:
+    """Means of Gaussians whose images, once they are shortened, have about the given means.
+
+    Long images were shortened before they were summed, so that released means of bright classes are too dark. The
+    means found are `means` times a number per class, by a few rounds of trying it on random images.
+
+    Args:
+      means: released means of the classes' shortened images, [Y, D].
+      factors: rows F with F^T F the covariance of the images, [Y, r, D].
+      clip: the length that images were shortened to.
+      stream: public randomness.
+    """
+    draws, ratios = stream.standard_normal((_DRAWS, factors.shape[1])), np.ones(len(means))
+    for _ in range(_ROUNDS):
+        for label, (mean, factor) in enumerate(zip(means, factors)):
+            seen = clip * sum_questions.shortened(ratios[label] * mean + draws @ factor, clip).mean(0)
+            missing = np.vdot(mean, mean) / max(np.vdot(seen, mean), _LEAST)
+            ratios[label] = np.clip(ratios[label] * missing, 1.0, _MOST)
+    return means * ratios[:, None]
+
+
+def _mean_images(config: MomentsConfig, means: np.ndarray) -> np.ndarray:
+    """Images of means [Y, D] of `sum_questions.averaged` images: [Y, rows, columns, C] in [0, 1]."""
+    (height, width, channels), square = config.data.image_shape, config.moments_square
+    return np.clip(means.reshape(-1, -(-height // square), -(-width // square), channels) / square, 0.0, 1.0)
 
 
 class _Clusters:

@@ -198,7 +198,8 @@ class PrototypeStudent:
       warp: how far they are moved at random in each step.
       means: released means of what all networks see, float32 [Y K, P D].
       counts: released numbers of records, [Y K].
-      class_means: released mean images of the classes, [Y, H, W, C] in [0, 1].
+      class_means: released mean images of the classes, in [0, 1], at the resolution of the release: [Y, rows, columns,
+        C].
     """
 
     def __init__(self, config: PrototypesConfig, plan: Plan, warp: float, means: np.ndarray, counts: np.ndarray,
@@ -258,9 +259,8 @@ class PrototypeStudent:
         images = self._images.numpy().reshape(*weights.shape, *self._images.shape[1:])
         square = config.features_square
         if self._grey:  # Mean photographs are nearly of one colour, and say little of contrast.
-            expected = sum_questions.averaged_images(tf.constant(self._class_means, tf.float32), square) / square
             images = levelled(scipy.ndimage.gaussian_filter(images, (0, 0, smoothed, smoothed, 0)), weights,
-                              expected.numpy())
+                              self._class_means)
         return models.PrototypeGenerator(config.data.image_shape, np.round(255 * images).astype(np.uint8), weights,
                                          config.mirrors, square, light)
 
@@ -280,7 +280,8 @@ def levelled(images: np.ndarray, weights: np.ndarray, expected: np.ndarray) -> n
     Args:
       images: in [0, 1], [Y, N, h, w, C].
       weights: weights of a class's images, at least 0, and not all 0 in a class: [Y, N].
-      expected: mean images of the classes, [Y, h, w, C].
+      expected: mean images of the classes, [Y, rows, columns, C]. Those of `images` are compared with them in the same
+        resolution: blurred ones would have less contrast.
     """
     shares = weights / weights.sum(1, keepdims=True)
 
@@ -289,6 +290,7 @@ def levelled(images: np.ndarray, weights: np.ndarray, expected: np.ndarray) -> n
         return np.clip((images - black) / max(white - black, _LEAST_CONTRAST), 0.0, 1.0)
 
     def error(levels):
-        return np.sum(np.square(np.einsum("yn,ynhwc->yhwc", shares, shown(levels)) - expected))
+        means = tf.image.resize(np.einsum("yn,ynhwc->yhwc", shares, shown(levels)), expected.shape[1:3], "area")
+        return np.sum(np.square(means.numpy() - expected))
 
     return shown(scipy.optimize.minimize(error, (0.0, 1.0), method="Nelder-Mead").x)

@@ -20,9 +20,6 @@ class FactorGenerator(tf.Module):
 
     Rows that are zero everywhere are left out, and arrays are kept in half precision, which pixels of 8 bits do not
     show. So files are smaller.
-
-    Attributes:
-      class_means: means of the images of each class, before these are cut off: [Y, H, W, C].
     """
 
     def __init__(self, image_shape: tuple[int, int, int], means: np.ndarray, factors: np.ndarray,
@@ -38,7 +35,6 @@ class FactorGenerator(tf.Module):
         self.image_shape, self.latent_dim = tuple(image_shape), rank + 1
         sums = np.cumsum(weights, 1)
         bounds = scipy.special.ndtri(sums / sums[:, -1:])
-        self.class_means = np.einsum("yk,ykd->yd", weights / sums[:, -1:], means).reshape(-1, *image_shape)
         self.means, self.factors = (tf.Variable(array.reshape(-1, *array.shape[2:]), trainable=False)
                                     for array in (means, factors))
         self.directions = tf.Variable(directions, trainable=False)

@@ -46,7 +46,9 @@ def blobs(num_records=3000, seed=0):
 def test_clusters_are_found_and_vary_as_their_records_do():
     data, kinds = blobs()
     releases = Exact()
-    made = moments.cluster_gaussians(CONFIG, data, releases)
+    made, means = moments.cluster_gaussians(CONFIG, data, releases)
+    expected = [data.images[data.labels == label].mean(0) / 255 for label in range(2)]
+    np.testing.assert_allclose(means, expected, atol=2e-3)
     assert releases.made == [MeanEmbedding, SecondMoment, *5 * [MeanEmbedding], SecondMoment]
     for label in range(2):
         rows = np.round(made.means.numpy().reshape(2, 3, 8, 8)[label].mean(-1), 2)
@@ -64,7 +66,9 @@ def test_clusters_are_found_and_vary_as_their_records_do():
 def test_one_gaussian_per_class_takes_two_releases():
     data, _ = blobs()
     releases = Exact()
-    made = moments.class_gaussians(ONE_GAUSSIAN, data, releases)
+    made, means = moments.class_gaussians(ONE_GAUSSIAN, data, releases)
+    halves = sum_questions.smaller(data.images / 255, 2)
+    np.testing.assert_allclose(means, [halves[data.labels == label].mean(0) for label in range(2)], atol=2e-3)
     assert releases.made == [MeanEmbedding, SecondMoment] and made.means.shape == (2, 64)
     for label in range(2):
         mine = data.images[data.labels == label].reshape(-1, 64) / 255
@@ -74,7 +78,7 @@ def test_one_gaussian_per_class_takes_two_releases():
 def test_few_records_share_their_mean_and_their_covariance():
     data, _ = blobs()
     releases, config = Exact(), ONE_GAUSSIAN.replace(centre_charges=1, share_covariance=True, class_clip=20.0)
-    made = moments.class_gaussians(config, data, releases)
+    made, _ = moments.class_gaussians(config, data, releases)
     assert releases.made == [MeanEmbedding, MeanEmbedding, SecondMoment]
     halves = sum_questions.averaged(data.images / 255, 2)
     means = np.stack([halves[data.labels == label].mean(0) for label in range(2)])
@@ -84,6 +88,19 @@ def test_few_records_share_their_mean_and_their_covariance():
     for factors in made.factors.numpy().reshape(2, -1, 16).astype(np.float64):
         np.testing.assert_allclose(np.square(factors).sum(1), values[:len(factors)], rtol=5e-3, atol=1e-4)  # The grid.
         assert values[len(factors)] < 1e-4
+
+
+def test_means_of_images_that_were_shortened_become_as_bright_as_the_images_were():
+    stream = np.random.default_rng(1)
+    means, factors = stream.uniform(0.2, 1, (3, 16)) * [[1], [2], [4]], stream.normal(0, 0.2, (3, 4, 16))
+    images = means[:, None] + stream.standard_normal((3, 20_000, 4)) @ factors
+    clip = 1.05 * np.linalg.norm(means[1])  # Many images of the second class are longer, and all of the third.
+    released = np.stack([clip * sum_questions.shortened(own, clip).mean(0) for own in images])
+    assert np.linalg.norm(released[1]) < 0.98 * np.linalg.norm(means[1])
+    found = moments.unshortened(released, factors, clip, stream)
+    np.testing.assert_allclose(found[:2], means[:2], rtol=0.01)
+    assert np.all((found[2] / released[2] > 1.3) & (found[2] / released[2] <= 1.5))  # Nobody knows how long they were.
+    np.testing.assert_array_equal(moments.unshortened(0 * released, factors, clip, stream), 0 * released)
 
 
 class Kept:
