@@ -43,7 +43,8 @@ MEASURES = {"accuracy": ("accuracy",), "best_epoch_accuracy": ("best_epoch_accur
 _ACCURACIES = ("accuracy", "best_epoch_accuracy")
 _MEASURED = "measured.json"
 # For the images that quality was measured on, what the protocol says of them: images to learn from, unless a run says
-# that it has others, to look at. Until commit a4fb441 these were moved as much as those to learn from.
+# that it has others, to look at. Until commit a4fb441 these were moved as much as those to learn from, and
+# until a20d070 light changed the black and white of grey ones.
 _LEARNING = "training"
 _IMAGES = {_LEARNING: "", "looking": ", images to look at", "looking, moved": ", images to look at, still moved",
            "looking, lit": ", images to look at, with backgrounds in changing light"}
